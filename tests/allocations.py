@@ -11,10 +11,10 @@ def peak_of_allocations(call: Callable[[], object]) -> int:
     It is called once before, for what is only allocated the first time.
     """
     call()
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as trace:
         call()
     now = peak = 0
-    events = [event for event in found.profiler.kineto_results.events() if event.name() == "[memory]"]
+    events = [event for event in trace.profiler.kineto_results.events() if event.name() == "[memory]"]
     for event in sorted(events, key=lambda event: int(event.start_ns())):  # several threads allocate
         now += event.nbytes()
         peak = max(peak, now)

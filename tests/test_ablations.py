@@ -40,7 +40,7 @@ def test_shuffled_text_has_the_same_sentences_in_chapters_of_the_same_lengths(ma
         [part.splitlines() for part in (material.folder / f"{name}.txt").read_text().split("\n\n") if part.strip()]
         for name in ("ordered", "shuffled")
     )
-    assert [len(one) for one in ordered] == [len(one) for one in shuffled]
+    assert [len(chapter) for chapter in ordered] == [len(chapter) for chapter in shuffled]
     assert sorted(itertools.chain(*ordered)) == sorted(itertools.chain(*shuffled))
     assert ordered != shuffled
     aside = {sentence for chapter in material.sentences() for sentence in chapter}
@@ -54,20 +54,20 @@ def test_both_labels_of_word_order_have_sentences_of_the_text_with_the_same_word
     written = {sentence for chapter in material.sentences() for sentence in chapter}
     bags = {tuple(sorted(Counter(sentence.split()).items())) for sentence in written}
     examples = [*data.train, *data.dev]
-    assert {one.label for one in examples} == {"written", "changed"}
-    for one in examples:
-        assert tuple(sorted(Counter(one.first.split()).items())) in bags
-        assert one.label == "changed" or one.first in written
-    assert any(one.first not in written for one in examples)
-    assert not {one.id for one in data.train} & {one.id for one in data.dev}
+    assert {example.label for example in examples} == {"written", "changed"}
+    for example in examples:
+        assert tuple(sorted(Counter(example.first.split()).items())) in bags
+        assert example.label == "changed" or example.first in written
+    assert any(example.first not in written for example in examples)
+    assert not {example.id for example in data.train} & {example.id for example in data.dev}
 
 
 def test_the_second_sentence_of_a_pair_follows_exactly_if_the_label_says_so(material):
     _, data = material.task("next-sentence")
     after = {pair for chapter in material.sentences() for pair in itertools.pairwise(chapter)}
     examples = [*data.train, *data.dev]
-    assert all((one.first, one.second) in after for one in examples if one.label == "follows")
-    assert any((one.first, one.second) not in after for one in examples if one.label == "elsewhere")
+    assert all((example.first, example.second) in after for example in examples if example.label == "follows")
+    assert any((example.first, example.second) not in after for example in examples if example.label == "elsewhere")
 
 
 def test_arms_of_a_question_differ_in_one_setting(ablations, material):
@@ -91,19 +91,19 @@ def test_questions_with_answers_in_a_text_are_asked_of_both_objectives(ablations
         for start in [len(f"number {n} of the ")]
     ]
     for name in ("train-v1.1-partial", "dev-v1.1"):
-        place = tmp_path / "data" / "squad" / f"{name}.json"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(json.dumps({"version": "1.1", "data": [{"title": "birds", "paragraphs": paragraphs}]}))
+        path = tmp_path / "data" / "squad" / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"version": "1.1", "data": [{"title": "birds", "paragraphs": paragraphs}]}))
     work = material.folder.parent
     arguments = ["--work", str(work), "--data", str(tmp_path / "data"), "--out", str(tmp_path / "found"), *SHORT]
     assert ablations.QUESTIONS["answers"].arms[:2] == ("mlm", "left-to-right")
-    found = ablations.main([*arguments, "--questions", "answers"])
-    rows = found["questions"]["answers"]["rows"]
+    report = ablations.main([*arguments, "--questions", "answers"])
+    rows = report["questions"]["answers"]["rows"]
     assert [(row["task"], row["metric"], row["arm"]) for row in rows] == [
         ("squad", "f1", arm) for arm in ("mlm", "left-to-right", "untrained")
     ]
     assert all(0 <= row["lowest"] <= row["mean"] <= 100 for row in rows)  # in percent, as SQuAD reports it
-    assert found["models"].keys() == {"mlm", "left-to-right"}
+    assert report["models"].keys() == {"mlm", "left-to-right"}
     spec, data = dataclasses.replace(material, data=tmp_path / "data", length=64).task("squad")
     assert (spec.kind, spec.settings.max_length, spec.settings.stride) == ("span", 96, 32)
     assert len(data.train) == 24
@@ -124,14 +124,14 @@ def test_word_vectors_from_counting_are_all_that_differs_from_random_parameters(
 
 def test_left_to_right_models_are_scored_on_chapters_in_order(ablations, tmp_path):
     arguments = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "found"), *SHORT]
-    found = ablations.main([*arguments, "--questions", "stretches", "--tasks", "next-sentence"])
-    models = found["models"]
+    report = ablations.main([*arguments, "--questions", "stretches", "--tasks", "next-sentence"])
+    models = report["models"]
     assert models.keys() == {"left-to-right-books", "left-to-right-shuffled"}
-    for name, one in models.items():
+    for name, model in models.items():
         assert load_any(tmp_path / "work" / "models" / name).config.is_causal
-        assert 1 < one["scores"]["aside_perplexity"] < 400  # of 400 pieces
-    assert len({one["scores"]["aside_perplexity"] for one in models.values()}) == 2
-    rows = found["questions"]["stretches"]["rows"]
+        assert 1 < model["scores"]["aside_perplexity"] < 400  # of 400 pieces
+    assert len({model["scores"]["aside_perplexity"] for model in models.values()}) == 2
+    rows = report["questions"]["stretches"]["rows"]
     assert [row["arm"] for row in rows] == ["left-to-right-books", "left-to-right-shuffled"]
 
 

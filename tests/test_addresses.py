@@ -70,7 +70,7 @@ def test_an_output_at_an_address_is_refused_and_nothing_is_made(
     ) as e:
         CALLS[name]()
     assert "\n" not in str(e.value)
-    assert {one.name for one in tmp_path.iterdir()} <= {"a.txt", "base", "corpus"}
+    assert {path.name for path in tmp_path.iterdir()} <= {"a.txt", "base", "corpus"}
 
 
 def test_an_input_that_is_read_from_a_disk_alone_is_refused_by_its_address() -> None:

@@ -27,9 +27,9 @@ glibc_only = pytest.mark.skipif(not hasattr(LIBRARY, "mallopt"), reason="the C l
 def faults_of_an_array() -> int:
     """The pages that the kernel has to map for an array of 64 MB that is written and freed."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    place = LIBRARY.malloc(BYTES)
-    LIBRARY.memset(place, 1, BYTES)
-    LIBRARY.free(place)
+    address = LIBRARY.malloc(BYTES)
+    LIBRARY.memset(address, 1, BYTES)
+    LIBRARY.free(address)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
@@ -99,10 +99,10 @@ def test_without_glibc_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
         memory.check()
 
 
-def pages_of_a_file_do_not_count(place: Path) -> None:
-    place.write_bytes(bytes(BYTES))
+def pages_of_a_file_do_not_count(path: Path) -> None:
+    path.write_bytes(bytes(BYTES))
     before = own_bytes()
-    with place.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as pages:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as pages:
         assert sum(pages[::PAGE]) == 0
         mapped = own_bytes()
     array = bytearray(b"1") * BYTES
@@ -153,11 +153,11 @@ def arrays_of_some_megabytes_are_kept() -> None:
             del arrays
         return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-    own = [faults_of_layers() for _ in range(3)]
+    counts = [faults_of_layers() for _ in range(3)]
     keep_freed_memory()
     faults_of_layers()
     kept = [faults_of_layers() for _ in range(3)]
-    assert max(kept) * 10 < min(own), (kept, own)
+    assert max(kept) * 10 < min(counts), (kept, counts)
 
 
 @glibc_only

@@ -129,11 +129,11 @@ def _loaded_with(module: str) -> frozenset[str]:
     result: set[str] = set()
     left = [module]
     while left:
-        one = left.pop()
-        if one not in result:
-            result.add(one)
-            if one in MODULES:
-                left += [other for other, at_top in _imports(MODULES[one], for_types=False) if at_top]
+        name = left.pop()
+        if name not in result:
+            result.add(name)
+            if name in MODULES:
+                left += [other for other, at_top in _imports(MODULES[name], for_types=False) if at_top]
     return frozenset(result)
 
 
@@ -390,10 +390,10 @@ MISSING = {
 def test_what_is_missing_is_refused_before_torch_is_imported(tmp_path: Path, words: str) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "mails.csv").write_text("text,label\n", encoding="utf-8")
-    given = words.format(here=tmp_path).split()
+    arguments = words.format(here=tmp_path).split()
     program = f"""
 import sys
-sys.argv = ["bertsmith", *{given!r}]
+sys.argv = ["bertsmith", *{arguments!r}]
 from bertsmith.app.cli.app import main
 try:
     main()

@@ -52,8 +52,8 @@ def test_a_folder_keeps_its_shape(memory: Any) -> None:
         memory.pipe_file(f"/box/model/{name}", name.encode())
     copy = local_copy("memory://box/model/")
     assert copy.name == "model"
-    found = {path.relative_to(copy).as_posix(): path.read_text() for path in copy.rglob("*") if path.is_file()}
-    assert found == {name: name for name in ("config.json", "1_Pooling/config.json")}
+    contents = {path.relative_to(copy).as_posix(): path.read_text() for path in copy.rglob("*") if path.is_file()}
+    assert contents == {name: name for name in ("config.json", "1_Pooling/config.json")}
 
 
 def test_a_download_that_fails_leaves_nothing(tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ def test_the_copies_together_are_bounded(tmp_path: Path, memory: Any) -> None:
             os.utime(places[-1].parent, (number, number))
     local_copy("memory://box/a", limit=100)  # used again, so the other one goes
     places.append(local_copy("memory://box/c", limit=100))
-    assert [one.exists() for one in places] == [True, False, True]
+    assert [copied.exists() for copied in places] == [True, False, True]
     with pytest.raises(InputError, match=r"expected at most 30 bytes at 'memory://box/b'; found 40"):
         local_copy("memory://box/b", limit=30)
 
@@ -96,9 +96,9 @@ def test_nothing_at_the_address_is_one_line(memory: Any) -> None:
 def test_a_model_is_loaded_from_an_address(tmp_path: Path, memory: Any) -> None:
     write_base_model(tmp_path / "base")
     memory.put(str(tmp_path / "base"), "/box/base", recursive=True)
-    found, expected = load_any("memory://box/base"), load_any(tmp_path / "base")
-    assert found.config == expected.config
-    assert all(bool((found.tensors[name] == value).all()) for name, value in expected.tensors.items())
+    loaded, expected = load_any("memory://box/base"), load_any(tmp_path / "base")
+    assert loaded.config == expected.config
+    assert all(bool((loaded.tensors[name] == value).all()) for name, value in expected.tensors.items())
 
 
 @pytest.mark.parametrize("name", ["../../escaped", "a/../../../escaped", "/tmp/escaped"])

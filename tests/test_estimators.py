@@ -171,7 +171,7 @@ def test_truncation_warns_at_the_line_of_the_caller(base):
     ):
         with pytest.warns(CutWarning, match="the model reads: 1, 10 tokens in all") as caught:
             ask()
-        assert [one.filename for one in caught if one.category is CutWarning] == [__file__]
+        assert [warning.filename for warning in caught if warning.category is CutWarning] == [__file__]
 
 
 def test_a_changed_parameter_takes_effect_without_a_new_fit(base):
@@ -227,7 +227,9 @@ def test_the_classifier_learns_and_is_the_model_that_finetune_makes(classifier):
     np.testing.assert_allclose(chances.sum(axis=1), 1, atol=1e-9)
     assert classifier.predict(texts).tolist() == classifier.classes_[chances.argmax(axis=1)].tolist()
     examples = [TextExample(id="", first=text) for text in texts]
-    assert [one.probabilities for one in classifier.predictor_.predict(examples)] == list(map(tuple, chances.tolist()))
+    assert [prediction.probabilities for prediction in classifier.predictor_.predict(examples)] == list(
+        map(tuple, chances.tolist())
+    )
     assert (classifier.report_["train_examples"], classifier.report_["dev_examples"]) == (120, 0)
 
 

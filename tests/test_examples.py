@@ -96,7 +96,7 @@ def test_the_sentences_of_an_article_are_ranked_by_two_ways_of_finding_claims(ex
     *_, first, second, third = capsys.readouterr().out.splitlines()
     ranked = [line.split("  ")[-1] for line in (first, second, third)]
     in_order = ["Dr. Wu spoke.", "Fares rose by 2 percent.", "Why?"]
-    assert ranked == [in_order[place] for place in np.argsort(-result["fine-tuned"])]
+    assert ranked == [in_order[index] for index in np.argsort(-result["fine-tuned"])]
     for chances in result.values():
         assert chances.shape == (3,)
         assert np.all((chances > 0) & (chances < 1))

@@ -185,12 +185,12 @@ def test_a_folder_of_the_kind_or_an_empty_one_is_replaced(tmp_path: Path, conten
 @pytest.mark.parametrize("kind", ["file", "link"])
 def test_a_file_or_a_link_instead_of_a_folder_is_refused(tmp_path: Path, kind: str, replace: bool) -> None:
     other = folder_with(tmp_path / "other", thing_json="1")
-    place = tmp_path / "place"
+    target = tmp_path / "place"
     if kind == "file":
-        place.write_text("mine", encoding="utf-8")
+        target.write_text("mine", encoding="utf-8")
     else:
-        place.symlink_to(other)
-    with pytest.raises(InputError, match=f"found a {kind}; choose another"), atomic_folder(place, replace=replace):
+        target.symlink_to(other)
+    with pytest.raises(InputError, match=f"found a {kind}; choose another"), atomic_folder(target, replace=replace):
         pytest.fail("the block must not run")
     assert names(tmp_path) == ["other", "place"]
 

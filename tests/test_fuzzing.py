@@ -67,7 +67,7 @@ def test_a_case_is_a_function_of_its_seed_and_number() -> None:
     content = b'{"a": [1, 2, 3]}\nsecond\n'
     damaged = [fuzz_files.damage(content, b"other", generator(0, "damage", number)) for number in range(50)]
     assert damaged == [fuzz_files.damage(content, b"other", generator(0, "damage", number)) for number in range(50)]
-    assert sum(one != content for one in damaged) > 40
+    assert sum(case != content for case in damaged) > 40
 
 
 def test_what_is_not_one_line_is_a_finding() -> None:

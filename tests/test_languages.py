@@ -47,40 +47,47 @@ def examples(name: str, count: int, seed: int) -> list[tuple[str, str]]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a corpus, a pre-trained model and one that was fine-tuned on all languages."""
-    place = tmp_path_factory.mktemp("languages")
+    folder = tmp_path_factory.mktemp("languages")
     for number, name in enumerate(LANGUAGES):
         texts = [text for text, _ in examples(name, 20 + 20 * number, 1)]
         documents = ["\n".join(texts[first : first + 4]) for first in range(0, len(texts), 4)]
-        (place / "text" / name).mkdir(parents=True)
-        (place / "text" / name / "all.txt").write_text("\n\n".join(documents), encoding="utf-8")
-    learned = learn_vocabulary([place / "text"], 420, cased=True, rules="unspaced", languages=True)
-    learned.tokenizer.vocabulary.save(place / "vocab.txt")
+        (folder / "text" / name).mkdir(parents=True)
+        (folder / "text" / name / "all.txt").write_text("\n\n".join(documents), encoding="utf-8")
+    learned = learn_vocabulary([folder / "text"], 420, cased=True, rules="unspaced", languages=True)
+    learned.tokenizer.vocabulary.save(folder / "vocab.txt")
     build_corpus(
-        [place / "text"],
+        [folder / "text"],
         learned.tokenizer,
-        place / "corpus",
+        folder / "corpus",
         form="lines",
         languages=True,
         workers=1,
     )
     small = {"device": "cpu", "precision": "fp32"}
     pretrain(
-        place / "corpus", place / "run", size="tiny", steps=3, rows_per_step=4, max_length=32, whole_word=True, **small
+        folder / "corpus",
+        folder / "run",
+        size="tiny",
+        steps=3,
+        rows_per_step=4,
+        max_length=32,
+        whole_word=True,
+        **small,
     )
     rows = [f"{text}\t{label}" for name in LANGUAGES for text, label in examples(name, 8, 2)]
-    (place / "train.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
+    (folder / "train.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
     finetune(
-        place / "run" / "model",
+        folder / "run" / "model",
         "classification",
-        place / "tuned",
-        train=place / "train.tsv",
+        folder / "tuned",
+        train=folder / "train.tsv",
         seeds=1,
         epochs=4,
         max_length=32,
         baselines=False,
         **small,
     )
-    return place
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +105,7 @@ def test_the_vocabulary_covers_the_script(base: Model, name: str) -> None:
     texts = [text for text, _ in examples(name, 8, 3)]
     pieces = [piece for row in base.pieces(texts) for piece in row]
     assert "[UNK]" not in pieces
-    characters = sum(not one.isspace() for text in texts for one in text)
+    characters = sum(not character.isspace() for text in texts for character in text)
     assert len(pieces) == characters if name == "zh" else len(pieces) < 0.6 * characters
 
 
@@ -112,7 +119,7 @@ def test_a_mask_in_the_script_is_filled(base: Model, name: str) -> None:
 def test_labels_are_predicted_in_the_script(tuned: Model, name: str) -> None:
     asked = examples(name, 6, 4)
     result = tuned.classify([text for text, _ in asked])
-    correct = sum(one.label == label for one, (_, label) in zip(result, asked, strict=True))
+    correct = sum(prediction.label == label for prediction, (_, label) in zip(result, asked, strict=True))
     assert correct >= 9, f"{correct} of 12"
 
 
@@ -134,9 +141,11 @@ def test_the_served_answers_are_those_of_the_library(base: Model, tuned: Model, 
             return predicted.json["predictions"], filled.json["predictions"]
 
     predicted, filled = asyncio.run(ask())
-    assert [one["label"] for one in predicted] == [one.label for one in tuned.classify(texts)]
-    assert [[piece["piece"] for piece in one["masks"][0]] for one in filled] == [
-        [piece.piece for piece in one[0]] for one in base.fill(masked, top=2)
+    assert [prediction["label"] for prediction in predicted] == [
+        prediction.label for prediction in tuned.classify(texts)
+    ]
+    assert [[piece["piece"] for piece in reply["masks"][0]] for reply in filled] == [
+        [piece.piece for piece in gap[0]] for gap in base.fill(masked, top=2)
     ]
 
 
@@ -154,7 +163,7 @@ def test_the_card_names_the_languages_and_their_shares(folder: Path) -> None:
     record = read_json(folder / "corpus" / "corpus.json")["languages"]
     assert record["exponent"] == 0.7
     assert "\nlanguage:\n- ar\n- en\n- ru\n- th\n- zh\ntags:" in card
-    shares = ", ".join(f"{name} {100 * one['share']:.1f} %" for name, one in record["by_name"].items())
+    shares = ", ".join(f"{name} {100 * language['share']:.1f} %" for name, language in record["by_name"].items())
     assert f"- languages: {shares}\n" in card
     smallest, largest = (record["by_name"][name] for name in ("ar", "zh"))
     assert smallest["share"] > smallest["share_of_text"]

@@ -37,19 +37,19 @@ METHODS = {
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory) -> dict[str, Path]:
     """A model folder of each kind, and a pre-trained one."""
-    place = tmp_path_factory.mktemp("library")
+    folder = tmp_path_factory.mktemp("library")
     model = untrained(CONFIG, seed=3)
     shake(model)
-    save_pretrained(place / "base", model, TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
+    save_pretrained(folder / "base", model, TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
     for kind, spec in SPECS.items():
         head = task_for(spec).head
-        loaded = load_for_task(load_any(place / "base"), head, keep_head=False, seed=5)
+        loaded = load_for_task(load_any(folder / "base"), head, keep_head=False, seed=5)
         shake(loaded.model)
         info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
         save_pretrained(
-            place / kind, loaded.model, TOKENIZER, ModelMetadata.from_dict(info), trained=("pooler", head.part)
+            folder / kind, loaded.model, TOKENIZER, ModelMetadata.from_dict(info), trained=("pooler", head.part)
         )
-    return {kind: place / kind for kind in ("base", *SPECS)}
+    return {kind: folder / kind for kind in ("base", *SPECS)}
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,7 @@ def leaves(value):
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list | tuple):
-        return [leaf for one in value for leaf in leaves(one)]
+        return [leaf for item in value for leaf in leaves(item)]
     return [value]
 
 
@@ -164,12 +164,12 @@ def words_of(prediction):
     return [leaf for leaf in leaves(prediction.to_dict()) if not isinstance(leaf, float)]
 
 
-def require_same_gaps(found, wanted):
+def require_same_gaps(gaps, wanted):
     """Checks that the pieces are the same, and their probabilities equal within the tolerance."""
-    assert [[one.piece for one in gap] for gap in found] == [[one.piece for one in gap] for gap in wanted]
-    for gap, other in zip(found, wanted, strict=True):
-        chances = [one.probability for one in other]
-        assert [one.probability for one in gap] == pytest.approx(chances, abs=BATCH_TOLERANCE)
+    assert [[guess.piece for guess in gap] for gap in gaps] == [[guess.piece for guess in gap] for gap in wanted]
+    for gap, other in zip(gaps, wanted, strict=True):
+        chances = [prediction.probability for prediction in other]
+        assert [guess.probability for guess in gap] == pytest.approx(chances, abs=BATCH_TOLERANCE)
 
 
 def test_masks_are_filled_as_one_by_one(folders, base, monkeypatch):
@@ -189,10 +189,10 @@ def test_next_sentences_are_judged_as_one_by_one(folders, base, monkeypatch):
         monkeypatch.setitem(INFERENCE_TOKENS, "cpu", tokens)
         with pytest.warns(CutWarning, match="the model reads: 1, 39 tokens in all"):
             every = base.next_sentence(pairs)
-        for (first, second), found in zip(pairs, every, strict=True):
+        for (first, second), score in zip(pairs, every, strict=True):
             (wanted,) = alone.next_sentence(first, [second])
-            assert (found.text, found.cut_tokens) == (wanted.text, wanted.cut_tokens)
-            assert found.probability == pytest.approx(wanted.probability, abs=BATCH_TOLERANCE)
+            assert (score.text, score.cut_tokens) == (wanted.text, wanted.cut_tokens)
+            assert score.probability == pytest.approx(wanted.probability, abs=BATCH_TOLERANCE)
         assert every[2].cut_tokens == 100 - 61
 
 
@@ -206,7 +206,7 @@ def test_vectors_are_those_of_the_embedder_and_the_features(folders, kind):
     for layers in ("last", "-1,-2"):
         wanted = load_token_features(folders[kind], layers=layers, device="cpu").word_vectors(words)
         result = model.features(words, layers=layers)
-        assert all(torch.equal(one, other) for one, other in zip(result, wanted, strict=True))
+        assert all(torch.equal(tensor, other) for tensor, other in zip(result, wanted, strict=True))
         assert [vectors.shape[0] for vectors in result] == [len(sentence) for sentence in words]
 
 
@@ -250,11 +250,11 @@ def test_a_truncated_text_warns_at_the_line_of_the_caller(folders, base):
     long = "film " * 70
     with pytest.warns(CutWarning, match="the model reads: 2, 16 tokens in all") as caught:
         base.embed([long, "film", long])
-    assert [one.filename for one in caught] == [__file__]
+    assert [warning.filename for warning in caught] == [__file__]
     for kind, asked in (("single", "classify"), ("number", "score")):
         with pytest.warns(CutWarning, match="the model reads: 1") as caught:
             getattr(load(folders[kind], device="cpu"), asked)(["film", long])
-        assert [one.filename for one in caught] == [__file__]
+        assert [warning.filename for warning in caught] == [__file__]
     with pytest.warns(CutWarning, match="the model reads: 1"):
         load(folders["pair"], device="cpu").rerank("a film", ["film", long])
     load(folders["windows"], device="cpu").classify([long])  # reads all of it
@@ -315,19 +315,19 @@ def test_texts_and_pairs_may_come_together_where_the_model_takes_both(folders, t
     model = load(tmp_path / "m", device="cpu")
     mixed = ["the film", ("the film", "good"), "anna", ("it", "was")]
     alone = load_predictor(tmp_path / "m", device="cpu")
-    for item, found in zip(mixed, model.classify(mixed), strict=True):
+    for item, prediction in zip(mixed, model.classify(mixed), strict=True):
         first, second = (item, None) if isinstance(item, str) else item
         (wanted,) = alone.predict([TextExample(id="0", first=first, second=second)])
-        assert found.probabilities == pytest.approx(wanted.probabilities, abs=BATCH_TOLERANCE)
+        assert prediction.probabilities == pytest.approx(wanted.probabilities, abs=BATCH_TOLERANCE)
 
 
 def test_the_best_answers_are_as_many_as_asked_for(folders):
     model = load(folders["answer"], device="cpu")
     question = ("who ?", "anna was in rome . the film")
-    one, three = (model.answer([question], n_best=count)[0] for count in (1, 3))
-    assert (len(one.n_best), len(three.n_best)) == (1, 3)
-    assert one.n_best == three.n_best[:1]
-    assert (one.text, one.probability) == (three.text, three.probability)
+    best, three = (model.answer([question], n_best=count)[0] for count in (1, 3))
+    assert (len(best.n_best), len(three.n_best)) == (1, 3)
+    assert best.n_best == three.n_best[:1]
+    assert (best.text, best.probability) == (three.text, three.probability)
 
 
 def test_tokens_are_counted_before_truncation(base, folders):
@@ -370,23 +370,23 @@ def test_a_truncated_question_warns(folders):
     long = "who " * (model.max_question - 20)
     context = "anna was in rome . the film"
     result = model.answer([("who ?", context)])
-    assert [one.cut_tokens for one in result] == [0]
+    assert [prediction.cut_tokens for prediction in result] == [0]
     spec = dataclasses.replace(SPECS["answer"], settings=dataclasses.replace(SPECS["answer"].settings, max_question=9))
     small = load_predictor(folders["answer"], device="cpu")
     small.task = task_for(spec)
     model = Model("small", predictor=small)
     with pytest.warns(CutWarning, match="the model reads: 2, ") as caught:
         result = model.answer([("who ?", context), (long, context), (long, context * 9)])
-    assert [one.cut_tokens for one in result] == [0, 35, 35]
-    assert [one.filename for one in caught] == [__file__]
+    assert [prediction.cut_tokens for prediction in result] == [0, 35, 35]
+    assert [warning.filename for warning in caught] == [__file__]
 
 
 def test_a_tagger_gives_an_empty_answer_to_a_text_without_words(folders):
     tagger = load(folders["tags"], device="cpu")
     result = tagger.tag(["anna", " ", [], ["rome"], ""])
-    assert [one.words for one in result] == [("anna",), (), (), ("rome",), ()]
+    assert [prediction.words for prediction in result] == [("anna",), (), (), ("rome",), ()]
     assert result[1].to_dict()["entities"] == []
-    assert [one.words for one in tagger.tag(["", ""])] == [(), ()]
+    assert [answer.words for answer in tagger.tag(["", ""])] == [(), ()]
 
 
 def test_equal_texts_of_a_call_are_computed_once_and_answered_alike(folders):
@@ -394,7 +394,7 @@ def test_equal_texts_of_a_call_are_computed_once_and_answered_alike(folders):
     model.encoder.model.register_forward_pre_hook(lambda _, arguments: rows.append(arguments[0].num_rows))
     # The third of each is spelled differently but has the pieces of the first.
     texts = ["who ?", "anna was in rome", "Who?"]
-    for ask, given, different in (
+    for ask, items, different in (
         (model.fill, ["who [MASK]", "anna was [MASK] [MASK]", "Who[MASK]"], 2),
         (model.next_sentence, [(text, "a film") for text in texts], 2),
         (model.embed, texts, 2),
@@ -402,15 +402,15 @@ def test_equal_texts_of_a_call_are_computed_once_and_answered_alike(folders):
         (lambda passages: model.rerank("a film", passages), texts, 3),
     ):
         rows.clear()
-        result = ask(given * 7)
+        result = ask(items * 7)
         assert sum(rows) == different, ask
         assert len(result) == 21
-        for number, one in enumerate(result):
+        for number, vectors in enumerate(result):
             wanted = result[number % 3 % 2]
             if ask == model.next_sentence:  # whose answers also say what was asked
-                one, wanted = one.probability, wanted.probability
-            is_array = isinstance(one, np.ndarray | torch.Tensor)
-            assert np.array_equal(one, wanted) if is_array else one == wanted
+                vectors, wanted = vectors.probability, wanted.probability
+            is_array = isinstance(vectors, np.ndarray | torch.Tensor)
+            assert np.array_equal(vectors, wanted) if is_array else vectors == wanted
     first, second = model.fill(["who [MASK]"] * 2)
     assert first == second
     first[0].clear()
@@ -438,7 +438,7 @@ def test_an_unsupported_method_is_one_line_that_lists_the_abilities(folders, bas
 
 
 @pytest.mark.parametrize(
-    ("kind", "method", "given", "message"),
+    ("kind", "method", "texts", "message"),
     [
         ("base", "embed", "anna", "a list of texts; found one text"),
         ("base", "embed", None, "found a value of type NoneType"),
@@ -472,9 +472,9 @@ def test_an_unsupported_method_is_one_line_that_lists_the_abilities(folders, bas
         ("answer", "answer", [("who ?", "anna"), ("", "anna")], "a question in question 2; found an empty one"),
     ],
 )
-def test_invalid_input_is_one_clear_line(folders, kind, method, given, message):
+def test_invalid_input_is_one_clear_line(folders, kind, method, texts, message):
     with pytest.raises(InputError, match=message) as caught:
-        getattr(load(folders[kind], device="cpu"), method)(given)
+        getattr(load(folders[kind], device="cpu"), method)(texts)
     assert "\n" not in str(caught.value)
 
 
@@ -515,7 +515,7 @@ def test_other_precisions_answer_all_that_is_asked(folders, base, precision):
     options = {"device": "cpu", "precision": precision}
     model = load(folders["base"], **options)
     wanted = load_pretraining_heads(str(folders["base"]), **options).fill(GAPS[1], top=3)
-    assert [[one.piece for one in gap] for gap in model.fill(GAPS, top=3)[1]] == [
+    assert [[guess.piece for guess in gap] for gap in model.fill(GAPS, top=3)[1]] == [
         [f.piece for f in gap] for gap in wanted
     ]
     np.testing.assert_array_equal(model.embed(TEXTS), load_embedder(folders["base"], **options).embed(TEXTS))
@@ -536,17 +536,19 @@ def test_a_gpu_says_the_same(folders, base):
     np.testing.assert_allclose(model.embed(TEXTS), base.embed(TEXTS), atol=1e-3)
     for gaps, others in zip(model.fill(GAPS), base.fill(GAPS), strict=True):
         for gap, other in zip(gaps, others, strict=True):
-            assert [one.probability for one in gap] == pytest.approx([one.probability for one in other], abs=1e-3)
+            assert [prediction.probability for prediction in gap] == pytest.approx(
+                [prediction.probability for prediction in other], abs=1e-3
+            )
     pairs = [("who ?", "anna"), ("it was", "a plot in rome")]
-    for found, wanted in zip(model.next_sentence(pairs), base.next_sentence(pairs), strict=True):
-        assert found.probability == pytest.approx(wanted.probability, abs=1e-3)
+    for answers, wanted in zip(model.next_sentence(pairs), base.next_sentence(pairs), strict=True):
+        assert answers.probability == pytest.approx(wanted.probability, abs=1e-3)
     layer = WordEncoder(model).to("cuda")
     assert [part.device.type for part in layer([["anna"], ["in", "rome"]])] == ["cuda", "cuda"]
     for kind in ("single", "pair", "number", "choice", "tags"):
         examples = examples_of(kind, 4)
-        found = getattr(load(folders[kind], device="cuda"), METHODS[kind])([item_of(example) for example in examples])
-        for one, wanted in zip(found, load_predictor(folders[kind], device="cpu").predict(examples), strict=True):
-            assert numbers_of(one) == pytest.approx(numbers_of(wanted), abs=1e-3)
+        answers = getattr(load(folders[kind], device="cuda"), METHODS[kind])([item_of(example) for example in examples])
+        for answer, wanted in zip(answers, load_predictor(folders[kind], device="cpu").predict(examples), strict=True):
+            assert numbers_of(answer) == pytest.approx(numbers_of(wanted), abs=1e-3)
 
 
 def test_there_is_one_set_of_weights(folders):
@@ -580,8 +582,8 @@ def test_many_threads_get_the_answers_of_one(folders, base, capfd, monkeypatch):
     for vectors, gaps, tokens in result.values():
         np.testing.assert_allclose(vectors, wanted, rtol=BATCH_TOLERANCE, atol=BATCH_TOLERANCE)
         assert tokens == result[0][2]
-        for one, other in zip(gaps, result[0][1], strict=True):
-            require_same_gaps(one, other)
+        for gap, other in zip(gaps, result[0][1], strict=True):
+            require_same_gaps(gap, other)
     assert capfd.readouterr().err == ""
 
 
@@ -645,7 +647,7 @@ def test_fine_tuning_takes_paths_and_settings_by_name(folders, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"source": None}, "the model as a path; found a value of type NoneType"),
         ({"out": 5}, "the run folder as a path; found a value of type int"),
@@ -670,20 +672,20 @@ def test_fine_tuning_takes_paths_and_settings_by_name(folders, tmp_path):
         ({"label_column": "text"}, "a column of its own for each text and for the label in .*; found 'text' twice"),
     ],
 )
-def test_a_wrong_type_is_refused_before_anything_is_written(folders, tmp_path, given, message):
+def test_a_wrong_type_is_refused_before_anything_is_written(folders, tmp_path, options, message):
     rows = [f"{example.first},{example.label}" for example in examples_of("single", 20)]
     (tmp_path / "train.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
     usual = {"source": folders["base"], "task": "classification", "out": tmp_path / "run", "seeds": 1, "epochs": 1}
     with pytest.raises(BertsmithError, match=message) as caught:
-        bertsmith.finetune(**{**usual, "train": tmp_path / "train.csv", **given})
+        bertsmith.finetune(**{**usual, "train": tmp_path / "train.csv", **options})
     assert "\n" not in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["train.csv"]
 
 
 def test_a_wrong_type_in_pre_training_is_refused(tmp_path):
-    for given in ({"steps": "5"}, {"steps": 1e3}, {"minutes": "x"}, {"max_length": "a", "steps": 5}):
-        with pytest.raises(ConfigError, match=f"{next(iter(given))} must be "):
-            bertsmith.pretrain(tmp_path / "corpus", tmp_path / "run", size="tiny", **given)
+    for options in ({"steps": "5"}, {"steps": 1e3}, {"minutes": "x"}, {"max_length": "a", "steps": 5}):
+        with pytest.raises(ConfigError, match=f"{next(iter(options))} must be "):
+            bertsmith.pretrain(tmp_path / "corpus", tmp_path / "run", size="tiny", **options)
 
 
 def test_a_source_that_is_not_a_model_is_refused(tmp_path):
@@ -710,5 +712,5 @@ def test_a_setting_that_names_a_folder_may_be_a_path(tmp_path: Path) -> None:
     from bertsmith.base.core.settings import split_settings
     from bertsmith.training.pretraining.settings import PretrainingRunSettings
 
-    found = split_settings({"init": tmp_path}, [PretrainingRunSettings])
-    assert found == {PretrainingRunSettings: {"init": str(tmp_path)}}
+    settings = split_settings({"init": tmp_path}, [PretrainingRunSettings])
+    assert settings == {PretrainingRunSettings: {"init": str(tmp_path)}}

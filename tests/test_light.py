@@ -97,19 +97,19 @@ NEAR = {"rtol": 0, "atol": 1e-5}
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Model folders by kind of task, and "base"; each has its export next to it, with "-onnx" in its name."""
-    place = tmp_path_factory.mktemp("light")
+    folder = tmp_path_factory.mktemp("light")
     for kind in KINDS:
-        write_task(place / kind, kind)
-        export(place / kind, place / f"{kind}-onnx", to="onnx", int8=kind == "single", limit=1e9)
-    write_base_model(place / "base")
-    export(place / "base", place / "base-onnx", to="onnx")
-    return place
+        write_task(folder / kind, kind)
+        export(folder / kind, folder / f"{kind}-onnx", to="onnx", int8=kind == "single", limit=1e9)
+    write_base_model(folder / "base")
+    export(folder / "base", folder / "base-onnx", to="onnx")
+    return folder
 
 
-def bertsmith(place: Path, *arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
+def bertsmith(folder: Path, *arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
     """A command of a process in which torch cannot be imported."""
     command = [PYTHON, "-c", COMMAND, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=place, input=stdin)
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, input=stdin)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -117,9 +117,9 @@ def test_an_export_predicts_what_the_library_predicts(places: Path, kind: str) -
     examples = examples_of(kind, 12, seed=5)
     theirs = load_predictor(places / f"{kind}-onnx", device="cpu").predict(examples)
     ours = load_predictor(places / kind, device="cpu").predict(examples)
-    alike([one.to_dict() for one in theirs], [one.to_dict() for one in ours])
-    alone = [load_predictor(places / f"{kind}-onnx", device="cpu").predict([one])[0] for one in examples[:2]]
-    alike([one.to_dict() for one in alone], [one.to_dict() for one in theirs[:2]])
+    alike([answer.to_dict() for answer in theirs], [answer.to_dict() for answer in ours])
+    alone = [load_predictor(places / f"{kind}-onnx", device="cpu").predict([example])[0] for example in examples[:2]]
+    alike([answer.to_dict() for answer in alone], [answer.to_dict() for answer in theirs[:2]])
 
 
 def test_a_head_that_reads_pairs_gets_segments_in_an_export_without_them(tmp_path: Path) -> None:
@@ -131,10 +131,12 @@ def test_a_head_that_reads_pairs_gets_segments_in_an_export_without_them(tmp_pat
     export(tmp_path / "model", tmp_path / "exported", to="onnx")
     examples = examples_of("on the pair", 12, seed=5)
     theirs, ours = (load_predictor(tmp_path / name, device="cpu").predict(examples) for name in ("exported", "model"))
-    alike([one.to_dict() for one in theirs], [one.to_dict() for one in ours])
-    turned = [dataclasses.replace(one, first=one.second, second=one.first) for one in examples]
+    alike([answer.to_dict() for answer in theirs], [answer.to_dict() for answer in ours])
+    turned = [dataclasses.replace(example, first=example.second, second=example.first) for example in examples]
     other = load_predictor(tmp_path / "exported", device="cpu").predict(turned)
-    assert [one.to_dict() for one in other] != [one.to_dict() for one in theirs], "the order of the texts counts"
+    assert [answer.to_dict() for answer in other] != [answer.to_dict() for answer in theirs], (
+        "the order of the texts counts"
+    )
 
 
 @pytest.mark.skipif(
@@ -196,9 +198,11 @@ def test_masks_are_filled_without_torch(places: Path) -> None:
     ours = load(places / "base", device="cpu").fill(["the [MASK] was [MASK]"], top=32)[0].to_dict()
     theirs = json.loads(result.stdout)
     for mask, other in zip(theirs["masks"], ours["masks"], strict=True):
-        chances = {one["piece"]: one["probability"] for one in other}
-        assert {one["piece"]: one["probability"] for one in mask} == pytest.approx(chances, abs=BATCH_TOLERANCE)
-        assert [one["probability"] for one in mask] == sorted((one["probability"] for one in mask), reverse=True)
+        chances = {guess["piece"]: guess["probability"] for guess in other}
+        assert {guess["piece"]: guess["probability"] for guess in mask} == pytest.approx(chances, abs=BATCH_TOLERANCE)
+        assert [guess["probability"] for guess in mask] == sorted(
+            (guess["probability"] for guess in mask), reverse=True
+        )
 
 
 def test_texts_get_their_vectors_without_torch(places: Path, tmp_path: Path) -> None:
@@ -258,7 +262,9 @@ assert "torch" not in sys.modules
     model = load(places / "single", device="cpu")
     assert replies[0][1]["predictions"][0]["label"] == model.classify(["the film was good"])[0].label
     (extract,) = load(places / "sentences of a text", device="cpu").extract(REQUESTS[5][1]["texts"])
-    assert [one["index"] for one in replies[5][1]["predictions"][0]["sentences"]] == [extract.sentences[0].index]
+    assert [sentence["index"] for sentence in replies[5][1]["predictions"][0]["sentences"]] == [
+        extract.sentences[0].index
+    ]
     assert replies[5][1]["predictions"][0]["scores"] == pytest.approx(extract.scores, abs=1e-5)
     assert replies[4][1]["data"][0]["embedding"] == pytest.approx(
         load(places / "base", device="cpu").embed(["the film was good"])[0].tolist(), abs=1e-5
@@ -314,8 +320,8 @@ names = ("torch", "transformers", "tokenizers", "sklearn", "scipy", "onnx")
 print(bertsmith.__file__, *(name for name in names if importlib.util.find_spec(name)))
 """
     result = subprocess.run([PYTHON, "-c", program], capture_output=True, text=True, check=True, cwd="/")
-    file, *found = result.stdout.split()
-    assert not found
+    file, *torch_modules = result.stdout.split()
+    assert not torch_modules
     assert not Path(file).is_relative_to(ROOT / "src"), "the package is installed there, not read from this checkout"
 
 
@@ -414,9 +420,9 @@ def test_an_export_refuses_products_however_it_is_loaded(places: Path, loader: C
 
 def test_the_int8_graph_is_the_one_that_int8_runs(places: Path) -> None:
     exact, rough = (load(places / "single-onnx", precision=precision) for precision in ("fp32", "int8"))
-    one, other = (model.classify(["the film was good"])[0].probability for model in (exact, rough))
-    assert one != other
-    assert one == pytest.approx(other, abs=0.1)
+    exact_share, other = (model.classify(["the film was good"])[0].probability for model in (exact, rough))
+    assert exact_share != other
+    assert exact_share == pytest.approx(other, abs=0.1)
 
 
 def test_a_graph_says_what_it_cannot_do(places: Path) -> None:
@@ -433,9 +439,9 @@ def test_a_graph_says_what_it_cannot_do(places: Path) -> None:
         load_predictor(places / "base-onnx")
     assert [len(row) for row in base.fill(["the [MASK]", "[MASK] [MASK]"])] == [1, 2]
     pairs = [("the film", "was good"), ("the plot", "was bad")]
-    for one, other in zip(base.next_sentence(pairs), load(places / "base").next_sentence(pairs), strict=True):
-        assert dataclasses.replace(one, probability=0) == dataclasses.replace(other, probability=0)
-        assert one.probability == pytest.approx(other.probability, abs=BATCH_TOLERANCE)
+    for score, other in zip(base.next_sentence(pairs), load(places / "base").next_sentence(pairs), strict=True):
+        assert dataclasses.replace(score, probability=0) == dataclasses.replace(other, probability=0)
+        assert score.probability == pytest.approx(other.probability, abs=BATCH_TOLERANCE)
 
 
 def test_a_pass_that_no_one_waits_for_is_not_started(places: Path) -> None:
@@ -448,7 +454,7 @@ def test_a_pass_that_no_one_waits_for_is_not_started(places: Path) -> None:
 def test_an_int8_graph_answers_a_text_among_others_as_alone(places: Path) -> None:
     model = load(places / "single-onnx", precision="int8")
     texts = ["the film was good", "bad", "the plot was very bad and the film was long", "good film"]
-    together = [one.probabilities for one in model.classify(texts)]
+    together = [prediction.probabilities for prediction in model.classify(texts)]
     assert together == [model.classify([text])[0].probabilities for text in texts]
 
 
@@ -459,14 +465,14 @@ def test_batches_of_a_graph_grow_with_the_threads(places: Path, monkeypatch: pyt
     rows = PackedRows(ids, ids * 0, lengths, lengths * 0)
     passes = []
     model.encoder.model.register_forward_pre_hook(lambda *_: passes.append(1))
-    found = []
+    vectors = []
     for threads, expected in ((1, 3), (2, 2), (64, 1)):
         monkeypatch.setattr(onnx_engine, "num_threads", lambda threads=threads: threads)
         passes.clear()
-        found.append(model.encoder.row_vectors(rows, model.encoder.choice("last")))
+        vectors.append(model.encoder.row_vectors(rows, model.encoder.choice("last")))
         assert len(passes) == expected
-    for other in found[1:]:
-        np.testing.assert_allclose(found[0], other, rtol=0, atol=BATCH_TOLERANCE)
+    for other in vectors[1:]:
+        np.testing.assert_allclose(vectors[0], other, rtol=0, atol=BATCH_TOLERANCE)
 
 
 @pytest.mark.parametrize("kind", ["single", "tags", "base"])
@@ -478,8 +484,8 @@ def test_many_texts_are_computed_by_one_thread_each(places: Path, kind: str, mon
         if kind == "base":
             return model.embed(texts)
         if kind == "single":
-            return np.array([one.probabilities for one in model.classify(texts)])
-        return [list(one.tags) for one in model.tag(rows)]
+            return np.array([prediction.probabilities for prediction in model.classify(texts)])
+        return [list(answer.tags) for answer in model.tag(rows)]
 
     monkeypatch.setattr(onnx_engine, "num_threads", lambda: 2)
     model: Model = load(places / f"{kind}-onnx")
@@ -490,7 +496,7 @@ def test_many_texts_are_computed_by_one_thread_each(places: Path, kind: str, mon
     used = set()
     run = onnx_engine.Session.run
     monkeypatch.setattr(
-        onnx_engine.Session, "run", lambda *given: used.add(threading.current_thread().name) or run(*given)
+        onnx_engine.Session, "run", lambda *arguments: used.add(threading.current_thread().name) or run(*arguments)
     )
     at_once = answers(model)
     assert used
@@ -506,7 +512,7 @@ def test_many_texts_in_int8_are_answered_as_alone(places: Path, monkeypatch: pyt
     monkeypatch.setattr(onnx_engine, "_MANY_TOKENS_INT8", 50)
     model = load(places / "single-onnx", precision="int8")
     texts = [f"the {'film ' * count}was good" for count in range(1, 25)]
-    together = [one.probabilities for one in model.classify(texts)]
+    together = [prediction.probabilities for prediction in model.classify(texts)]
     assert model.encoder.model.is_loaded_twice
     assert together == [model.classify([text])[0].probabilities for text in texts]
 

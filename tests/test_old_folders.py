@@ -37,21 +37,21 @@ def recorded(folders: Path, part: str) -> Any:
     return json.loads((folders / "answers.json").read_text(encoding="utf-8"))[part]
 
 
-def require_close(found: Any, expected: Any, place: str) -> None:
+def require_close(actual: Any, expected: Any, where: str) -> None:
     """Numbers are equal within the tolerance, all else exactly; keys missing from the record are ignored."""
     if isinstance(expected, dict):
         for name, value in expected.items():
             # The text of a continuation had this name.
-            key = "second" if name == "text" and "second" in found else name
-            require_close(found[key], value, f"{place}, {key}")
+            key = "second" if name == "text" and "second" in actual else name
+            require_close(actual[key], value, f"{where}, {key}")
     elif isinstance(expected, list):
-        assert len(found) == len(expected), place
-        for number, (one, other) in enumerate(zip(found, expected, strict=True)):
-            require_close(one, other, f"{place}, {number}")
+        assert len(actual) == len(expected), where
+        for number, (item, other) in enumerate(zip(actual, expected, strict=True)):
+            require_close(item, other, f"{where}, {number}")
     elif isinstance(expected, float):
-        assert found == pytest.approx(expected, abs=TOLERANCE), place
+        assert actual == pytest.approx(expected, abs=TOLERANCE), where
     else:
-        assert found == expected, place
+        assert actual == expected, where
 
 
 @pytest.mark.parametrize("kind", [*PRETRAINED, *TUNED, "int8", "google"])
@@ -64,5 +64,5 @@ def test_a_quantized_model_of_format_1_answers_in_int8(folders: Path) -> None:
     model = bertsmith.load(folders / "models" / "int8", device="cpu", precision="int8")
     exact = recorded(folders, "models")["int8"]["classify"]
     result = plain(model.classify(ASKED["classify"]))
-    for one, other in zip(result, exact, strict=True):
-        assert one["probabilities"] == pytest.approx(other["probabilities"], abs=INT8_TOLERANCE)
+    for answer, other in zip(result, exact, strict=True):
+        assert answer["probabilities"] == pytest.approx(other["probabilities"], abs=INT8_TOLERANCE)

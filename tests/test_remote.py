@@ -61,10 +61,10 @@ def test_text_at_an_address_gives_the_shards_of_the_same_text_on_disk(storage, t
     fill(storage)
     storage.get("texts/a", str(tmp_path / "a"), recursive=True)
     result = list(find_sources(["s3://texts/a"]))
-    assert [type(one) for one in result] == [Skipped, Source, Source, Source]
-    one = build_corpus([tmp_path / "a"], small_tokenizer(), tmp_path / "disk")
+    assert [type(entry) for entry in result] == [Skipped, Source, Source, Source]
+    on_disk = build_corpus([tmp_path / "a"], small_tokenizer(), tmp_path / "disk")
     other = build_corpus(["s3://texts/a"], small_tokenizer(), tmp_path / "address")
-    assert other["read"] == one["read"]
+    assert other["read"] == on_disk["read"]
     result = [Corpus.open(tmp_path / name) for name in ("disk", "address")]
     tokens = [[corpus.document_tokens(row).tolist() for row in range(corpus.num_documents)] for corpus in result]
     assert tokens[0] == tokens[1] != []
@@ -86,15 +86,15 @@ def test_a_corpus_at_an_address_is_complete_or_not_there(storage, tmp_path, monk
     with monkeypatch.context() as patch:
         patch.setattr(uploads, "_upload", upload)
         message = r"the complete output is kept in 'corpus\.[0-9a-f]{12}\.staged/corpus'"
-        with pytest.raises(RunError, match=message), staged(out, last=MANIFEST) as place:
-            build_corpus(["s3://texts/a"], small_tokenizer(), place)
+        with pytest.raises(RunError, match=message), staged(out, last=MANIFEST) as folder:
+            build_corpus(["s3://texts/a"], small_tokenizer(), folder)
     assert len(storage.find("texts/corpus")) == 3
     assert not storage.exists(f"texts/corpus/{MANIFEST}")
     assert is_staged(out, MANIFEST)
-    documents = Corpus.open(place, verify=True).num_documents
+    documents = Corpus.open(folder, verify=True).num_documents
     storage.pipe_file("texts/corpus/left-by-the-upload", b"1")
     with staged(out, last=MANIFEST) as again:
-        assert again == place
+        assert again == folder
     assert not is_staged(out, MANIFEST)
     assert not storage.exists("texts/corpus/left-by-the-upload")
     storage.get("texts/corpus", str(tmp_path / "back"), recursive=True)
@@ -105,13 +105,13 @@ def test_outputs_of_one_name_are_made_in_folders_of_their_own(storage) -> None: 
     Path("corpus.staged").mkdir()
     storage.pipe_file("texts/others/.bertsmith-probe", b"1")
     with (
-        staged(Path("s3://texts/one/corpus"), last=MANIFEST) as one,
+        staged(Path("s3://texts/one/corpus"), last=MANIFEST) as first,
         staged(Path("s3://texts/others/corpus"), last=MANIFEST) as other,
     ):
-        assert one.parent != other.parent
-        for place in (one, other):
-            place.mkdir(parents=True)
-            (place / MANIFEST).write_text("{}")
+        assert first.parent != other.parent
+        for folder in (first, other):
+            folder.mkdir(parents=True)
+            (folder / MANIFEST).write_text("{}")
     assert Path("corpus.staged").exists()
     assert storage.find("texts") == [
         "texts/one/corpus/corpus.json",
@@ -132,20 +132,20 @@ def test_the_manifest_goes_first_and_comes_last_when_a_corpus_is_replaced(storag
 
     monkeypatch.setattr(uploads, "_upload", upload)
     for replace in (False, True):
-        with staged(Path("s3://texts/corpus"), last=MANIFEST, replace=replace) as place:
-            build_corpus(["s3://texts/a"], small_tokenizer(), place)
+        with staged(Path("s3://texts/corpus"), last=MANIFEST, replace=replace) as folder:
+            build_corpus(["s3://texts/a"], small_tokenizer(), folder)
         assert order[-1] == f"{MANIFEST} False"
-        assert not any(one.endswith("True") for one in order)
+        assert not any(key.endswith("True") for key in order)
     assert not list(Path().glob("*.staged"))
     with pytest.raises(InputError, match="found an existing output"), staged(Path("s3://texts/corpus"), last=MANIFEST):
         pass
 
 
 def test_a_file_and_the_files_next_to_it_are_uploaded(storage) -> None:  # noqa: F811
-    with staged(Path("s3://texts/out/x.npy")) as place:
-        place.parent.mkdir()
+    with staged(Path("s3://texts/out/x.npy")) as path:
+        path.parent.mkdir()
         for name in ("x.npy", "x.npy.json", "x.tokens.jsonl", ".x.npy.lock", "x.npy.partial.json"):
-            (place.parent / name).write_text(name)
+            (path.parent / name).write_text(name)
     assert storage.find("texts/out") == ["texts/out/x.npy", "texts/out/x.npy.json", "texts/out/x.tokens.jsonl"]
 
 
@@ -242,11 +242,11 @@ def test_without_fsspec_one_line_says_what_to_install(monkeypatch) -> None:
 
 def test_other_file_systems_are_read_and_written(tmp_path) -> None:
     for address in (f"file://{tmp_path}/stored/corpus", "memory://stored/corpus"):
-        with staged(Path(address), last=MANIFEST) as place:
-            place.mkdir(parents=True)
-            (place / "shard").write_bytes(b"12345")
-            (place / MANIFEST).write_bytes(b"{}")
+        with staged(Path(address), last=MANIFEST) as folder:
+            folder.mkdir(parents=True)
+            (folder / "shard").write_bytes(b"12345")
+            (folder / MANIFEST).write_bytes(b"{}")
         result, is_folder = find_files(address)
         assert is_folder
-        assert [(one.address.rsplit("/", 1)[-1], one.size) for one in result] == [(MANIFEST, 2), ("shard", 5)]
+        assert [(entry.address.rsplit("/", 1)[-1], entry.size) for entry in result] == [(MANIFEST, 2), ("shard", 5)]
         assert read(result[1].address) == b"12345"

@@ -48,17 +48,17 @@ def test_scores_of_vectors_are_those_of_the_tasks_of_mteb(
     pytest.importorskip("mteb")
     monkeypatch.setattr(scores, "load_embedder", lambda *_, **__: WordVectors())
     first, second, draw = some_texts(60, 1), some_texts(60, 2), generator(3, "labels to score")
-    rows = [[one, f"topic {number}"] for one, number in zip(first, draw.integers(0, 5, 60), strict=True)]
+    rows = [[text, f"topic {number}"] for text, number in zip(first, draw.integers(0, 5, 60), strict=True)]
     header = ["text", "label"]
     if task != "clustering":
         values = draw.integers(0, 2, 60) if task == "pairs" else np.round(5 * draw.random(60), 1)
-        rows = [[one, other, str(value)] for one, other, value in zip(first, second, values, strict=True)]
+        rows = [[text, other, str(value)] for text, other, value in zip(first, second, values, strict=True)]
         header = ["sentence1", "sentence2", "label" if task == "pairs" else "score"]
-    found = scores.scored(task, [header, *rows], "any", tmp_path)
-    assert found["examples"] == 60
-    assert found["mteb"].keys() == found["scores"].keys() & set(scores.IN_MTEB.values())
-    assert found["mteb"]
-    assert found["largest_difference"] < 1e-6
+    report = scores.scored(task, [header, *rows], "any", tmp_path)
+    assert report["examples"] == 60
+    assert report["mteb"].keys() == report["scores"].keys() & set(scores.IN_MTEB.values())
+    assert report["mteb"]
+    assert report["largest_difference"] < 1e-6
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -71,7 +71,7 @@ def test_scores_of_a_ranking_are_those_of_mteb(scores: ModuleType) -> None:
     )
     ranking = best(draw.random((20, 300)), 100)
     judged = {
-        query: {f"p{place}": float(draw.integers(0, 4)) for place in draw.choice(300, 12, replace=False).tolist()}
+        query: {f"p{index}": float(draw.integers(0, 4)) for index in draw.choice(300, 12, replace=False).tolist()}
         for query in queries.ids
     }
     ours = score_search(ranking, queries, passages, judged).scores

@@ -38,7 +38,7 @@ def test_each_tensor_is_asked_for_when_it_is_written() -> None:
             asked.append((name, file.tell()))
             yield tensors[name]
 
-    write_tensors(file, {name: one.to("meta") for name, one in tensors.items()}, values())
+    write_tensors(file, {name: tensor.to("meta") for name, tensor in tensors.items()}, values())
     start = asked[0][1]
     assert asked == [("n", start), ("a", start + 8), ("b", start + 20)]
     assert file.getvalue() == safetensors.torch.save(tensors)

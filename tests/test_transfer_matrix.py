@@ -47,7 +47,9 @@ def test_every_pair_of_tasks_is_measured_once_and_a_stopped_run_continues(script
     removed.unlink()
     prepared = []
     prepare = script.FinetuningJob.prepare
-    monkeypatch.setattr(script.FinetuningJob, "prepare", lambda *given: prepared.append(given) or prepare(*given))
+    monkeypatch.setattr(
+        script.FinetuningJob, "prepare", lambda *arguments: prepared.append(arguments) or prepare(*arguments)
+    )
     again = script.main(command)["matrix"]["tiny"]
     assert len(prepared) == 1, "only the missing cell"
     assert json.loads(removed.read_text())["score"] == json.loads(before)["score"]
@@ -74,7 +76,7 @@ def test_a_model_of_one_data_set_is_scored_on_the_others_as_it_is(script, tmp_pa
     assert words == {"a": {"a": 1, "b": 0}, "b": {"a": 0, "b": 1}}, "the labels of b are those of a, flipped"
     for row in matrix["tiny"].values():
         values = [[cell["values"][seed] for cell in row.values()] for seed in range(2)]
-        assert all(own + other == pytest.approx(1) for own, other in values)
+        assert all(score + other == pytest.approx(1) for score, other in values)
     again = script.main(command)["matrix"]
     assert again == matrix
     other = tmp_path / "c.tsv"

@@ -20,31 +20,31 @@ def words(count: int, seed: int = 0, known: list[str] = PLAIN) -> str:
     return " ".join(generator(seed, "words").choice(known, count).tolist())
 
 
-def write_base(place: Path) -> Path:
+def write_base(folder: Path) -> Path:
     """A base model with all heads."""
-    save_pretrained(place, untrained(CONFIG, 3), TOKENIZER, ModelMetadata(task="pretraining", steps=7, tokens=70))
-    return place
+    save_pretrained(folder, untrained(CONFIG, 3), TOKENIZER, ModelMetadata(task="pretraining", steps=7, tokens=70))
+    return folder
 
 
-def write_domain(place: Path, documents: int = 60, seed: int = 0) -> Path:
+def write_domain(path: Path, documents: int = 60, seed: int = 0) -> Path:
     """Text of the field: documents of four sentences, 2,640 words if there are 60."""
     known = [*PLAIN, *DOMAIN]
     parts = ["\n".join(f"{words(10, seed + 100 * n + k, known)} ." for k in range(4)) for n in range(documents)]
-    place.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    return place
+    path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    return path
 
 
-def write_general(place: Path) -> Path:
+def write_general(path: Path) -> Path:
     """Text of other words."""
-    place.write_text("\n\n".join(f"{words(30, n, [*PLAIN, *PEOPLE])} ." for n in range(8)), encoding="utf-8")
-    return place
+    path.write_text("\n\n".join(f"{words(30, n, [*PLAIN, *PEOPLE])} ." for n in range(8)), encoding="utf-8")
+    return path
 
 
-def write_labelled(place: Path) -> Path:
+def write_labelled(path: Path) -> Path:
     """Twelve labelled texts."""
     lines = [f"{words(8, n)} {'good' if n % 2 else 'bad'},{'yes' if n % 2 else 'no'}" for n in range(12)]
-    place.write_text("text,label\n" + "\n".join(lines) + "\n", encoding="utf-8")
-    return place
+    path.write_text("text,label\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    return path
 
 
 def weights(folder: Path) -> bytes:
@@ -52,20 +52,20 @@ def weights(folder: Path) -> bytes:
 
 
 def kill_and_resume(
-    start: Callable[..., None], name: str, place: object, function: str, monkeypatch: pytest.MonkeyPatch
+    start: Callable[..., None], name: str, module: object, function: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Starts a run that is killed where it calls a function, sees that it is not begun again, and resumes it.
 
     Args:
         start: receives the name of the run, and `resume`.
-        place: the module that calls the function.
+        module: the module that calls the function.
     """
 
     def stop(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(place, function, stop)
+        patched.setattr(module, function, stop)
         with pytest.raises(KeyboardInterrupt):
             start(name)
     with pytest.raises(RunError, match="resume it with "):

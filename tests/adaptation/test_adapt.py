@@ -66,7 +66,7 @@ def test_a_model_is_adapted_and_the_change_is_reported(
         options["pieces"] = 60
     result = adapt(base, [domain], tmp_path / "run", general=[general], **options)
     report = json.loads((tmp_path / "run" / "report.json").read_text())
-    old, new = (set(load_any(one).require_tokenizer().vocabulary.pieces) for one in (base, result.model))
+    old, new = (set(load_any(folder).require_tokenizer().vocabulary.pieces) for folder in (base, result.model))
     assert report["shared_pieces"] == pytest.approx(len(old & new) / len(old), abs=1e-4)
     assert (report["shared_pieces"] < 1) == (vocabulary == "new")
     assert any("are in the new vocabulary" in line for line in result.lines()) == (vocabulary == "new")
@@ -143,10 +143,10 @@ def test_a_run_that_was_killed_anywhere_ends_like_one_that_was_not(
         (run, "final_model"),
         (run, "write_report"),
     )
-    for place, name in places:
-        kill_and_resume(start, name, place, name, monkeypatch)
+    for module, name in places:
+        kill_and_resume(start, name, module, name, monkeypatch)
         assert weights(tmp_path / name / "model") == weights(tmp_path / "straight" / "model"), name
-        reports = [json.loads((tmp_path / one / "report.json").read_text()) for one in (name, "straight")]
+        reports = [json.loads((tmp_path / run / "report.json").read_text()) for run in (name, "straight")]
         assert reports[0]["losses"] == reports[1]["losses"]
     before = weights(tmp_path / "straight" / "model")
     start("straight", resume=True)
@@ -177,10 +177,10 @@ def test_losses_are_measured_on_the_documents_that_are_not_trained_on(documents:
 
 def test_general_text_is_the_documentation_on_this_machine_unless_it_is_given(general: Path) -> None:
     result = domain_text.general_text((), ReadingSettings(), most_words=50)
-    assert 50 <= sum(len(sentence.split()) for one in result for sentence in one) < 200
+    assert 50 <= sum(len(sentence.split()) for document in result for sentence in document) < 200
     assert "anna" not in str(result)
-    given = str(domain_text.general_text([general], ReadingSettings(), most_words=99))
-    assert any(name in given for name in PEOPLE)
+    passages = str(domain_text.general_text([general], ReadingSettings(), most_words=99))
+    assert any(name in passages for name in PEOPLE)
 
 
 def test_the_forecast_trains_nothing_and_says_how_long_it_takes(base: Path, domain: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_model_that_has_read_little_is_reported_with_the_command_for_a_new_one
     vocabulary: str, base: Path, domain: Path
 ) -> None:
     options = {"vocabulary": vocabulary, "steps": 3, "max_length": 32, "device": "cpu"}
-    (line,) = [one for one in forecast_adaptation(base, [domain], **options).advice() if "has read only" in one]
+    (line,) = [line for line in forecast_adaptation(base, [domain], **options).advice() if "has read only" in line]
     assert line.startswith(f"the model has read only 70 tokens; give at least {ENOUGH_WORDS:,} words")
     assert line.endswith("`bertsmith adapt MODEL TEXT --vocabulary new --out RUN`")
 
@@ -248,9 +248,9 @@ def test_nothing_is_said_about_a_model_that_has_read_much_or_an_unknown_number_o
     domain: Path, tmp_path: Path
 ) -> None:
     for number, tokens in enumerate((FEW_TOKENS, None)):
-        place = tmp_path / str(number)
-        save_pretrained(place, untrained(CONFIG, 3), TOKENIZER, ModelMetadata(task="pretraining", tokens=tokens))
-        forecast = forecast_adaptation(place, [domain], max_length=32, device="cpu")
+        folder = tmp_path / str(number)
+        save_pretrained(folder, untrained(CONFIG, 3), TOKENIZER, ModelMetadata(task="pretraining", tokens=tokens))
+        forecast = forecast_adaptation(folder, [domain], max_length=32, device="cpu")
         assert forecast.settings.vocabulary == "keep"
         assert not any("has read only" in line for line in forecast.lines())
 
@@ -336,7 +336,7 @@ def test_a_sentence_encoder_is_adapted_and_told_to_be_trained_again(base: Path, 
     write_recipe(encoder, width=32, pooling="mean", max_length=32, prompts={})
     lines = forecast_adaptation(encoder, [domain], max_length=32, device="cpu").lines()
     assert any(
-        "is no sentence encoder: train its vectors with `bertsmith finetune --task pairs`" in one for one in lines
+        "is no sentence encoder: train its vectors with `bertsmith finetune --task pairs`" in line for line in lines
     )
     assert not any("note:" in line for line in forecast_adaptation(base, [domain], max_length=32, device="cpu").lines())
     make_static_vectors(base, tmp_path / "static")

@@ -69,7 +69,8 @@ def test_a_grafted_model_is_saved_and_predicts_old_pieces_as_before(architecture
     assert np.array_equal(ids, again.require_tokenizer().encode("the film was [MASK] .", special_tokens=True))
     batch = Batch.from_rows([ids])
     logits = [
-        load_pretrained(one).model.eval()(batch, masked=torch.arange(len(ids))).mlm_logits for one in (folder, again)
+        load_pretrained(model).model.eval()(batch, masked=torch.arange(len(ids))).mlm_logits
+        for model in (folder, again)
     ]
     assert torch.allclose(logits[0], logits[1][:, : logits[0].shape[1]], atol=1e-6)
     assert logits[1].shape[1] == logits[0].shape[1] + 2

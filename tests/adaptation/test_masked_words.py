@@ -35,17 +35,17 @@ def _slow(model: torch.nn.Module, passage: Passage) -> float:
     vocabulary = TOKENIZER.vocabulary
     pieces = [TOKENIZER.encode(word).tolist() for word in passage.words]
     total = 0.0
-    for shown in range(max(len(pieces[place]) for place in passage.masked)):
+    for shown in range(max(len(pieces[index]) for index in passage.masked)):
         row, targets = [vocabulary.cls_id], []
-        for place, ids in enumerate(pieces):
-            if place in passage.masked:
+        for index, ids in enumerate(pieces):
+            if index in passage.masked:
                 if shown < len(ids):
                     targets.append((len(row) + shown, ids[shown]))
                 ids = ids[:shown] + [vocabulary.mask_id] * (len(ids) - shown)
             row += ids
         row.append(vocabulary.sep_id)
         ids = torch.tensor(row).numpy()
-        output = model(Batch.from_rows([ids]), masked=torch.tensor([place for place, _ in targets]))
+        output = model(Batch.from_rows([ids]), masked=torch.tensor([index for index, _ in targets]))
         logs = output.mlm_logits.detach().log_softmax(dim=1)
         total -= sum(float(logs[n, gold]) for n, (_, gold) in enumerate(targets))
     return total
@@ -70,7 +70,7 @@ def test_the_passages_and_their_masked_words_are_the_same_for_every_vocabulary()
     assert result != passages_of(documents, [TOKENIZER, other], room=12, seed=2)
     for passage in result:
         assert len(TOKENIZER.encode_repeated_words(passage.words).ids) <= 12
-        assert {passage.words[place] for place in passage.masked} <= {"the", "films", "was", "it"}, "known words only"
+        assert {passage.words[index] for index in passage.masked} <= {"the", "films", "was", "it"}, "known words only"
     joined = [word for passage in result for word in passage.words]
     assert joined == [word for document in documents for sentence in document for word in sentence.split()]
 

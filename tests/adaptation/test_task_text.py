@@ -90,9 +90,9 @@ def test_the_training_file_itself_is_read_without_its_labels(base: Path, labelle
     held_out = corpus.held_out()
     assert held_out is not None
     texts = [
-        TOKENIZER.decode(one.document_tokens(number))
-        for one in (corpus, held_out)
-        for number in range(len(one.sentence_counts))
+        TOKENIZER.decode(part.document_tokens(number))
+        for part in (corpus, held_out)
+        for number in range(len(part.sentence_counts))
     ]
     assert sorted(texts) == sorted(f"{words(12, n)} {'good' if n % 2 else 'bad'}" for n in range(12))
 

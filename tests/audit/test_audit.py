@@ -106,12 +106,12 @@ def test_other_tasks_are_refused(tmp_path: Path) -> None:
 def test_the_confident_joint_is_scaled_to_the_labels_that_are_there() -> None:
     # Label 0 has the threshold 0.7, label 1 has 0.6; label 2 has no examples.
     chances = np.array([[0.9, 0.1, 0.0], [0.8, 0.2, 0.0], [0.4, 0.6, 0.0], [0.3, 0.7, 0.0], [0.5, 0.5, 0.0]])
-    given = np.array([0, 0, 0, 1, 1])
-    np.testing.assert_allclose(label_thresholds(chances, given), [0.7, 0.6, np.inf])
-    confident = confident_labels(chances, given)
+    labels = np.array([0, 0, 0, 1, 1])
+    np.testing.assert_allclose(label_thresholds(chances, labels), [0.7, 0.6, np.inf])
+    confident = confident_labels(chances, labels)
     assert confident.tolist() == [0, 0, 1, 1, -1]
-    assert joint_counts(confident, given, 3).tolist() == [[2.0, 1.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 0.0]]
-    assert share_of_errors(chances, given) == pytest.approx(0.2)
+    assert joint_counts(confident, labels, 3).tolist() == [[2.0, 1.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 0.0]]
+    assert share_of_errors(chances, labels) == pytest.approx(0.2)
 
 
 def test_a_corrected_table_can_be_audited_again_and_keeps_the_first_labels(audit: Audit, tmp_path: Path) -> None:

@@ -45,9 +45,9 @@ def test_one_hot_columns_say_which_single_words_a_text_has_and_nothing_more() ->
     assert sorted(result.sum(axis=1)) == [2, 2]
     assert set(result.reshape(-1)) == {0, 1}
     pairs = [TextExample(id="0", first="good film", second="bad film")]
-    both, one = np.split(BagOfWords(pairs, TaskSettings(), 2, one_hot=True).columns(pairs).toarray()[0], 2)
-    assert (both.sum(), one.sum()) == (1, 2)
-    assert not (both * one).any()
+    both, single = np.split(BagOfWords(pairs, TaskSettings(), 2, one_hot=True).columns(pairs).toarray()[0], 2)
+    assert (both.sum(), single.sum()) == (1, 2)
+    assert not (both * single).any()
 
 
 def test_tf_idf_vectors_are_those_of_scikit_learn_and_shared_columns_keep_most_of_the_cosines(

@@ -130,12 +130,12 @@ def test_the_penalty_can_be_chosen_by_a_score_that_the_loss_neglects() -> None:
     noise = np.random.default_rng(2).normal(size=300) * 4
     targets = ((inputs / inputs.std(axis=0))[:, :4].sum(axis=1) + noise > 17).astype(np.int64)  # a rare label
 
-    def found(outputs: npt.NDArray[np.float32], numbers: npt.NDArray[np.int64]) -> float:
+    def accuracy(outputs: npt.NDArray[np.float32], numbers: npt.NDArray[np.int64]) -> float:
         hits = (outputs.argmax(axis=1) == 1) & (targets[numbers] == 1)
         return float(hits.sum())  # recall
 
     by_loss = fit_linear(inputs, targets, num_outputs=2)
-    by_score = fit_linear(inputs, targets, num_outputs=2, score=found)
+    by_score = fit_linear(inputs, targets, num_outputs=2, score=accuracy)
     assert by_score.penalty < by_loss.penalty
 
 
@@ -161,16 +161,16 @@ def test_the_weights_of_favored_directions_are_penalized_less(kind: str) -> None
     columns = np.concatenate([StandardScaler().fit_transform(inputs), 100 * along / along.std(axis=0)], axis=1)
     outputs = {"numbers": 1, "two labels": 2, "three labels": 3}[kind]
     targets = classes(inputs, outputs) if outputs > 1 else inputs.sum(axis=1)
-    found = fit_linear(inputs, targets, num_outputs=outputs, penalties=(1e5,), favored=directions)
-    assert found.weight.shape == (outputs, 12)
+    fitted = fit_linear(inputs, targets, num_outputs=outputs, penalties=(1e5,), favored=directions)
+    assert fitted.weight.shape == (outputs, 12)
     if outputs == 1:
         expected = Ridge(alpha=1e5).fit(columns, targets).predict(columns)
-        np.testing.assert_allclose(found.outputs(inputs)[:, 0], expected, rtol=1e-4, atol=1e-3)
+        np.testing.assert_allclose(fitted.outputs(inputs)[:, 0], expected, rtol=1e-4, atol=1e-3)
     else:
         reference = LogisticRegression(C=1e-5, tol=1e-8, max_iter=20_000).fit(columns, targets)
-        np.testing.assert_allclose(chances(found.outputs(inputs)), reference.predict_proba(columns), atol=2e-3)
+        np.testing.assert_allclose(chances(fitted.outputs(inputs)), reference.predict_proba(columns), atol=2e-3)
     without = fit_linear(inputs, targets, num_outputs=outputs, penalties=(1e5,))
-    moved, little = (model.outputs(inputs).std(axis=0).max() for model in (found, without))
+    moved, little = (model.outputs(inputs).std(axis=0).max() for model in (fitted, without))
     assert moved > 10 * little
     chosen = fit_linear(inputs, targets, num_outputs=outputs, penalties=PENALTIES_WITH_FAVORED, favored=directions)
     assert chosen.penalty in PENALTIES_WITH_FAVORED
@@ -195,7 +195,7 @@ def test_linear_models_are_fitted_in_one_thread_of_the_linear_algebra() -> None:
     vectors, targets = draw.normal(size=(60, 8)).astype(np.float32), draw.integers(3, size=60)
 
     def blas() -> set[int]:
-        return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
 
     def score(outputs: np.ndarray, numbers: np.ndarray) -> float:
         threads.update(blas())

@@ -105,8 +105,8 @@ def test_a_folder_answers_as_scikit_learn_does_with_its_terms_and_weights(kind: 
         vectorizer = TfidfVectorizer(sublinear_tf=True, ngram_range=lengths, vocabulary=space["terms"], **way)
         vectorizer.idf_ = np.array(space["rarity"])
         vectorizers.append(vectorizer)
-        own = TfidfVectorizer(sublinear_tf=True, ngram_range=lengths, **way).fit(texts)
-        assert set(own.get_feature_names_out()) == set(space["terms"])
+        tfidf = TfidfVectorizer(sublinear_tf=True, ngram_range=lengths, **way).fit(texts)
+        assert set(tfidf.get_feature_names_out()) == set(space["terms"])
     columns = sp.hstack([vectorizer.transform(asked) for vectorizer in vectorizers])
     outputs = columns @ model.linear.weight.T.astype(np.float64) + model.linear.bias
     answers = model.predict([TextExample(id=str(number), first=text) for number, text in enumerate(asked)])

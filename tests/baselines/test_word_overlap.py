@@ -36,8 +36,10 @@ def test_answers_come_from_the_sentence_and_have_the_kind_that_the_question_asks
     context = "Rain fell in May. The old mill was built in 1895 by Jane Carter near the river. Cats sleep."
 
     def question(text: str, answer: str = "", number: int = 0) -> QuestionExample:
-        given = (Answer(answer, context.index(answer)),) if answer else ()
-        return QuestionExample(id=str(number), question=text, context=context, answers=given, is_impossible=not answer)
+        answers = (Answer(answer, context.index(answer)),) if answer else ()
+        return QuestionExample(
+            id=str(number), question=text, context=context, answers=answers, is_impossible=not answer
+        )
 
     train = [
         question("When did rain fall?", "1895"),
@@ -46,12 +48,12 @@ def test_answers_come_from_the_sentence_and_have_the_kind_that_the_question_asks
     ]
     asked = [question("When was the old mill built?"), question("Who built the old mill?")]
     result = answers(counted_answers(train, unanswerable=False), asked)
-    assert [one.text for one in result] == ["1895", "Jane Carter"]
-    for one in result:
-        assert context[one.start : one.end] == one.text
-    assert all(one.null_score_diff is None for one in result)
+    assert [prediction.text for prediction in result] == ["1895", "Jane Carter"]
+    for prediction in result:
+        assert context[prediction.start : prediction.end] == prediction.text
+    assert all(prediction.null_score_diff is None for prediction in result)
     either = answers(counted_answers(train, unanswerable=True), [asked[0], question("What do penguins eat?")])
-    assert [one.has_answer for one in either] == [True, False]
+    assert [prediction.has_answer for prediction in either] == [True, False]
     assert either[1].text == ""
     assert either[1].null_score_diff is not None
     assert either[1].null_score_diff > 0

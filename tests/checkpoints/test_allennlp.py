@@ -55,16 +55,16 @@ def options(**changes: object) -> dict[str, Any]:
     }
     for path, value in changes.items():
         section, *inner, last = path.split("__")
-        place = result[section]
+        part = result[section]
         for name in inner:
-            place = place[name]
-        place[last] = value
+            part = part[name]
+        part[last] = value
     return result
 
 
-def arrays_of(given: Mapping[str, Any], seed: int = 0) -> dict[str, np.ndarray]:
+def arrays_of(options: Mapping[str, Any], seed: int = 0) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
-    lstm, characters = given["lstm"], given["char_cnn"]
+    lstm, characters = options["lstm"], options["char_cnn"]
     total, half, cells = sum(count for _, count in characters["filters"]), lstm["projection_dim"], lstm["dim"]
     shapes: dict[str, tuple[int, ...]] = {"char_embed": (261, 16)}
     for number, (width, count) in enumerate(characters["filters"]):
@@ -80,10 +80,10 @@ def arrays_of(given: Mapping[str, Any], seed: int = 0) -> dict[str, np.ndarray]:
     return {name: rng.normal(0, 0.4, shape).astype(np.float32) for name, shape in shapes.items()}
 
 
-def model_of(given: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> ElmoModel:
-    encoder = ElmoModel(config_of(given, len(VOCABULARY)), seed=1).double()
+def model_of(options: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> ElmoModel:
+    encoder = ElmoModel(config_of(options, len(VOCABULARY)), seed=1).double()
     tensors = {
-        name.removeprefix("bert."): torch.tensor(one) for name, one in tensors_of(arrays, encoder.config).items()
+        name.removeprefix("bert."): torch.tensor(tensor) for name, tensor in tensors_of(arrays, encoder.config).items()
     }
     missing, unexpected = encoder.load_state_dict(tensors, strict=False)
     assert (set(missing), unexpected) == ({"pooler.weight", "pooler.bias"}, [])
@@ -100,45 +100,45 @@ def batch_of(sentences: tuple[list[str], ...]) -> Batch:
 def layers(encoder: ElmoModel) -> list[np.ndarray]:
     trace = Trace()
     encoder(batch_of(SENTENCES), trace=trace)
-    return [one.numpy() for one in trace.hidden_states]
+    return [state.numpy() for state in trace.hidden_states]
 
 
 @pytest.mark.parametrize("highways", [1, 2])
 def test_all_layers_equal_those_of_the_published_equations(highways):
-    given = options(char_cnn__n_highway=highways)
-    arrays = arrays_of(given)
-    encoder = model_of(given, arrays)
+    chosen = options(char_cnn__n_highway=highways)
+    arrays = arrays_of(chosen)
+    encoder = model_of(chosen, arrays)
     exact = {name: array.astype(np.float64) for name, array in arrays.items()}
-    expected = [layers_of(sentence, given, exact) for sentence in SENTENCES]
+    expected = [layers_of(sentence, chosen, exact) for sentence in SENTENCES]
     result = layers(encoder)
     assert len(result) == 3
     for number, states in enumerate(result):
-        np.testing.assert_allclose(states, np.concatenate([one[number] for one in expected]), atol=1e-6)
-    first = np.concatenate([one[1] for one in expected])
+        np.testing.assert_allclose(states, np.concatenate([states[number] for states in expected]), atol=1e-6)
+    first = np.concatenate([states[1] for states in expected])
     assert np.isclose(np.abs(first), 0.5).any(), "the clip is reached"
     assert encoder.config.num_parameters() == sum(parameter.numel() for parameter in encoder.parameters())
 
 
 def test_the_mix_of_the_layers_is_equation_1():
-    given, mix = options(), WeightedMix(3).double()
-    arrays = arrays_of(given)
-    states = torch.stack([torch.from_numpy(one) for one in layers(model_of(given, arrays))], dim=1)
+    chosen, mix = options(), WeightedMix(3).double()
+    arrays = arrays_of(chosen)
+    states = torch.stack([torch.from_numpy(layer) for layer in layers(model_of(chosen, arrays))], dim=1)
     with torch.no_grad():
         mix.scores.copy_(torch.tensor([0.3, -1.0, 0.5]))
         mix.gamma.fill_(1.7)
         result = mix(states).numpy()
     exact = {name: array.astype(np.float64) for name, array in arrays.items()}
-    expected = [mixed(layers_of(sentence, given, exact), [0.3, -1.0, 0.5], 1.7) for sentence in SENTENCES]
+    expected = [mixed(layers_of(sentence, chosen, exact), [0.3, -1.0, 0.5], 1.7) for sentence in SENTENCES]
     np.testing.assert_allclose(result, np.concatenate(expected), atol=1e-6)
 
 
 def test_a_word_that_the_model_never_saw_has_the_vector_of_its_spelling():
-    given = options()
-    arrays = arrays_of(given)
+    chosen = options()
+    arrays = arrays_of(chosen)
     exact = {name: array.astype(np.float64) for name, array in arrays.items()}
-    table = model_of(given, arrays).word_table.numpy()
+    table = model_of(chosen, arrays).word_table.numpy()
     for word in ("café", "x" * 60):
-        vector = word_vector(word, given, exact)
+        vector = word_vector(word, chosen, exact)
         np.testing.assert_allclose(table[VOCABULARY.index[word]], np.concatenate([vector, vector]), atol=1e-6)
 
 
@@ -149,7 +149,7 @@ def test_the_options_of_the_released_models_give_their_shapes():
         (4096, 512, 2): 93_600_000,
     }
     for (cells, half, highways), published in released.items():
-        given = options(
+        chosen = options(
             lstm__dim=cells,
             lstm__projection_dim=half,
             lstm__cell_clip=3,
@@ -157,7 +157,7 @@ def test_the_options_of_the_released_models_give_their_shapes():
             char_cnn__n_highway=highways,
             char_cnn__filters=[[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
         )
-        config = config_of(given, 5)
+        config = config_of(chosen, 5)
         assert (config.hidden_size, config.filters, config.cell_clip) == (2 * half, 2048, 3.0)
         second_biases = 4 * 4 * cells
         assert config.num_parameters(pooler=False) - second_biases == pytest.approx(published, rel=5e-3)
@@ -185,9 +185,9 @@ def test_options_of_another_model_are_refused(changes, message):
 
 
 def test_options_without_a_section_are_refused():
-    for given in ([], {"lstm": {}}, {"lstm": 3}):
+    for content in ([], {"lstm": {}}, {"lstm": 3}):
         with pytest.raises(ConfigError, match=r"an object (lstm|char_cnn)"):
-            config_of(given, 5)
+            config_of(content, 5)
 
 
 def test_no_limit_is_no_limit():
@@ -195,13 +195,13 @@ def test_no_limit_is_no_limit():
     assert isinstance(config_of(options(), 5), ElmoConfig)
 
 
-def folder_of(place: Path, lines: list[str] | None = None) -> Path:
-    place.mkdir()
-    (place / "elmo_options.json").write_text(json.dumps(options()), encoding="utf-8")
-    (place / "elmo_weights.hdf5").write_bytes(b"not HDF5")
+def folder_of(folder: Path, lines: list[str] | None = None) -> Path:
+    folder.mkdir()
+    (folder / "elmo_options.json").write_text(json.dumps(options()), encoding="utf-8")
+    (folder / "elmo_weights.hdf5").write_bytes(b"not HDF5")
     words = ["<S>", "</S>", "<UNK>", *WORDS, "##s"] if lines is None else lines
-    (place / "vocab.txt").write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
-    return place
+    (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
+    return folder
 
 
 def test_without_h5py_the_error_says_what_to_install(tmp_path, monkeypatch):
@@ -260,8 +260,8 @@ def test_a_folder_is_read_and_converted_with_the_same_numbers(tmp_path):
     converted = convert(folder, tmp_path / "model", to="huggingface")
     assert any("nothing was run" in line for line in converted.lines())
     encoder = load_pretrained(load_any(tmp_path / "model")).model.encoder.double().eval()
-    for found, expected in zip(layers(encoder), layers(model_of(options(), arrays)), strict=True):
-        np.testing.assert_array_equal(found, expected)
+    for states, expected in zip(layers(encoder), layers(model_of(options(), arrays)), strict=True):
+        np.testing.assert_array_equal(states, expected)
 
 
 @pytest.mark.parametrize(

@@ -105,12 +105,12 @@ def test_logits_and_gradients_of_a_folder_of_transformers_are_theirs(
     expected = theirs(model, architecture, head)
     torch.testing.assert_close(logits, expected, rtol=0, atol=ROOM)
     labels = torch.arange(len(logits)) % logits.shape[1]
-    losses = [F.cross_entropy(one, labels) for one in (logits, expected)]
+    losses = [F.cross_entropy(values, labels) for values in (logits, expected)]
     torch.testing.assert_close(*losses, rtol=0, atol=ROOM)
     for loss in losses:
         loss.backward()
     names = architecture_of(folder.config).names
-    result = {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
+    result = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
     first = {copy: names.to_huggingface(ours) for copy, ours in names.copies.items()}  # the second name of one tensor
     gradients = split_fused({first.get(name, name): gradient for name, gradient in result.items()}, names)
     mapped = 0

@@ -48,18 +48,18 @@ def theirs(path: Path) -> list[dict[str, float]] | None:
     """The scores of a pipeline by label; None if it cannot answer, or two labels have one name."""
     try:
         pipe = transformers.pipeline("text-classification", str(path), top_k=None, truncation=True, max_length=64)
-        found = [{one["label"]: one["score"] for one in answer} for answer in pipe(TEXTS)]
+        shares = [{record["label"]: record["score"] for record in answer} for answer in pipe(TEXTS)]
     except Exception:  # noqa: BLE001 - whatever that library raises
         return None
-    return found if len(found[0]) == len(pipe.model.config.id2label) else None
+    return shares if len(shares[0]) == len(pipe.model.config.id2label) else None
 
 
 def ours(path: Path) -> list[dict[str, float]]:
     """Our scores by label; of a number, under the name of the only label."""
     model = bertsmith.load(path)
     if "score" in model.abilities:
-        return [{"": one.value} for one in model.score(TEXTS)]
-    return [dict(zip(one.labels, one.probabilities, strict=True)) for one in model.classify(TEXTS)]
+        return [{"": prediction.value} for prediction in model.score(TEXTS)]
+    return [dict(zip(prediction.labels, prediction.probabilities, strict=True)) for prediction in model.classify(TEXTS)]
 
 
 @pytest.mark.usefixtures("quiet_transformers")
@@ -76,7 +76,7 @@ def test_scores_are_those_of_a_pipeline_or_the_folder_is_refused(classifiers, tm
     for key in ("id2label", "label2id", "problem_type"):
         values.pop(key, None)
     values |= {"id2label": labels, "problem_type": problem}
-    (path / "config.json").write_text(json.dumps({key: one for key, one in values.items() if one is not None}))
+    (path / "config.json").write_text(json.dumps({key: value for key, value in values.items() if value is not None}))
     expected = theirs(path)
     numbers = problem == "regression" and count > 1  # of which theirs gives one after the other, under names of labels
     no_choice = problem == "single_label_classification" and count == 1
@@ -85,12 +85,12 @@ def test_scores_are_those_of_a_pipeline_or_the_folder_is_refused(classifiers, tm
             ours(path)
         assert "\n" not in str(caught.value)
         return
-    found = ours(path)
+    scores = ours(path)
     if labels is None and count == 3:  # theirs expects two labels, ours are numbered
         assert expected is None
-        assert list(found[0]) == ["LABEL_0", "LABEL_1", "LABEL_2"]
+        assert list(scores[0]) == ["LABEL_0", "LABEL_1", "LABEL_2"]
         return
-    for mine, wanted in zip(found, expected, strict=True):
+    for mine, wanted in zip(scores, expected, strict=True):
         values = list(mine.values()) if "" in mine else [mine[str(label)] for label in wanted]
         np.testing.assert_allclose(values, list(wanted.values()), rtol=0, atol=1e-5)
 
@@ -119,11 +119,11 @@ def test_both_texts_are_in_one_segment_if_the_inputs_of_the_model_lack_segments(
     shutil.copytree(classifiers[3], path)
     change_json(path / "tokenizer_config.json", model_input_names=["input_ids", "attention_mask"])
     pipe = transformers.pipeline("text-classification", str(path), top_k=None)
-    expected = {one["label"]: one["score"] for one in pipe({"text": "the film", "text_pair": "a good film"})}
+    expected = {record["label"]: record["score"] for record in pipe({"text": "the film", "text_pair": "a good film"})}
     folder = read_model_folder(path)
     write_folder(tmp_path / "copy", folder)
-    for place in (path, tmp_path / "copy"):
-        (answer,) = bertsmith.load(place).classify([("the film", "a good film")])
+    for source in (path, tmp_path / "copy"):
+        (answer,) = bertsmith.load(source).classify([("the film", "a good film")])
         assert dict(zip(answer.labels, answer.probabilities, strict=True)) == pytest.approx(expected, abs=1e-5)
     tokenizer = folder.require_tokenizer()
     assert not tokenizer.template.has_segments

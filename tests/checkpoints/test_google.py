@@ -30,8 +30,8 @@ from checkpoints.tiny import PIECES, tiny_tensors
 FILES = ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001")
 
 
-def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-    return set(one) == set(other) and all(torch.equal(one[name], other[name]) for name in one)
+def equal(tensors: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return set(tensors) == set(other) and all(torch.equal(tensors[name], other[name]) for name in tensors)
 
 
 def moments(config: BertConfig, *parts: str) -> OptimizerState:

@@ -77,18 +77,18 @@ def test_it_is_read_from_a_tokenizer_json_too_and_words_are_counted_by_their_end
     published: Path, tmp_path: Path
 ) -> None:
     peer(published).save_pretrained(tmp_path)
-    one, other = (read_gpt_tokenizer(folder, ModelMetadata())[0] for folder in (published, tmp_path))
-    assert one is not None
+    tokenizer, other = (read_gpt_tokenizer(folder, ModelMetadata())[0] for folder in (published, tmp_path))
+    assert tokenizer is not None
     assert other is not None
     text = "The unfilmed film."
-    assert one.encode(text).tolist() == other.encode(text).tolist()
-    assert one.decode(one.encode(text)) == "the unfilmed film ."
-    pieces = one.tokenize(text)
+    assert tokenizer.encode(text).tolist() == other.encode(text).tolist()
+    assert tokenizer.decode(tokenizer.encode(text)) == "the unfilmed film ."
+    pieces = tokenizer.tokenize(text)
     starts = [number == 0 or pieces[number - 1].endswith("</w>") for number in range(len(pieces))]
-    assert one.starts_of_words(one.encode(text)).tolist() == starts
+    assert tokenizer.starts_of_words(tokenizer.encode(text)).tolist() == starts
     assert sum(starts) == 4
     assert len(pieces) > 4
-    rows = pack_rows([[7, 8]], [[9]], template=one.template, max_length=16)
+    rows = pack_rows([[7, 8]], [[9]], template=tokenizer.template, max_length=16)
     assert rows.token_ids.tolist() == [7, 8, 9]
     (published / "merges.txt").rename(published / "elsewhere")
     try:
@@ -106,7 +106,7 @@ def test_the_published_model_completes_texts_and_gives_vectors_of_words(publishe
     theirs = transformers.AutoModelForCausalLM.from_pretrained(published).eval()
     with torch.no_grad():
         shares = theirs(ids).logits[0, -1].softmax(0)
-    np.testing.assert_allclose([one.probability for one in result.next], shares.topk(3).values.numpy(), rtol=1e-4)
+    np.testing.assert_allclose([piece.probability for piece in result.next], shares.topk(3).values.numpy(), rtol=1e-4)
     assert len(result.pieces) == 4
     assert not result.has_ended
     with pytest.raises(InputError, match="a text to continue in text 1; found one without tokens"):

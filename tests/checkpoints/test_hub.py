@@ -165,22 +165,22 @@ def test_the_pooling_of_sentence_transformers_is_fetched_too(hub, tmp_path):
     assert [file.name for file in (folder / "1_Pooling").iterdir()] == ["config.json"]
 
 
-@pytest.mark.parametrize("place", ["", "0_Transformer/"])
-def test_every_file_that_a_tokenizer_is_read_from_is_fetched(hub, tmp_path, place):
-    there = hub.models[ID] / place
+@pytest.mark.parametrize("address", ["", "0_Transformer/"])
+def test_every_file_that_a_tokenizer_is_read_from_is_fetched(hub, tmp_path, address):
+    there = hub.models[ID] / address
     there.mkdir(exist_ok=True)
     for name in (*TOKENIZER_FILES, "chat_template.jinja", "tokenizer.model.bak"):
         (there / name).write_text("{}")
-    if place:
+    if address:
         for name in ("config.json", "model.safetensors"):
             (there.parent / name).rename(there / name)
         (there.parent / "2_Dense").mkdir()
         (there.parent / "2_Dense" / "pytorch_model.bin").write_bytes(b"small")
-    folder = resolve(ID, cache=tmp_path / "cache", endpoint=hub.endpoint) / place
+    folder = resolve(ID, cache=tmp_path / "cache", endpoint=hub.endpoint) / address
     names = {file.name for file in folder.iterdir()}
     assert names >= {*TOKENIZER_FILES, "config.json", "model.safetensors"}
     assert not names & {"chat_template.jinja", "tokenizer.model.bak"}
-    assert not place or (folder.parent / "2_Dense" / "pytorch_model.bin").is_file()
+    assert not address or (folder.parent / "2_Dense" / "pytorch_model.bin").is_file()
 
 
 def test_byte_pairs_without_a_tokenizer_file_are_read_as_from_a_local_folder(hub, tmp_path):

@@ -75,7 +75,7 @@ def test_an_unreadable_source_is_one_error(tmp_path, monkeypatch):
     (tmp_path / "exported").mkdir()
     (tmp_path / "exported" / "model.onnx").touch()
     (tmp_path / "exported" / "config.json").touch()
-    for source, found in (
+    for source, message in (
         ("notes.txt", "found a file"),
         ("empty", "found an empty folder"),
         ("exported", "found an ONNX export; use the model it was exported from, or run it with onnxruntime"),
@@ -85,5 +85,5 @@ def test_an_unreadable_source_is_one_error(tmp_path, monkeypatch):
         ("empty/absent", "which does not exist"),
         (tmp_path / "absent" / "model", "which does not exist"),
     ):
-        with pytest.raises(InputError, match=found):
+        with pytest.raises(InputError, match=message):
             load_any(source)

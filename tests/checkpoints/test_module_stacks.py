@@ -92,14 +92,14 @@ def built(base: Path, stack: dict[str, Any], path: Path) -> None:
     if stack["lowercase"]:  # which that library does not write
         change_file(path / "sentence_bert_config.json", "do_lower_case", True, 0)
     if stack["change"] is not None:
-        name, key, value, place = stack["change"]
-        change_file(path / name, key, value, place)
+        name, key, value, index = stack["change"]
+        change_file(path / name, key, value, index)
 
 
-def change_file(file: Path, key: str, value: object, place: int) -> None:
-    """Sets a key of a JSON file, of the object at `place` where it has a list of them."""
+def change_file(file: Path, key: str, value: object, index: int) -> None:
+    """Sets a key of a JSON file, of the object at `index` where it has a list of them."""
     content = json.loads(file.read_text()) if file.exists() else {}
-    (content[place % len(content)] if isinstance(content, list) else content)[key] = value
+    (content[index % len(content)] if isinstance(content, list) else content)[key] = value
     file.write_text(json.dumps(content))
 
 

@@ -179,9 +179,9 @@ def test_missing_parameters_have_the_names_of_the_checkpoint(config, translate, 
             stored[name] = shape[::-1] if transposed else shape
     bare = {name.removeprefix(prefix): shape for name, shape in stored.items()}
     missing = there(absent)[0]
-    for one, expected in ((stored, missing), (bare, missing.removeprefix(prefix))):
+    for tensors, expected in ((stored, missing), (bare, missing.removeprefix(prefix))):
         with pytest.raises(CheckpointError) as caught:
-            plan_loading(one, translate, config, NAMES, "'x'", name_there=lambda ours: there(ours)[0])
+            plan_loading(tensors, translate, config, NAMES, "'x'", name_there=lambda ours: there(ours)[0])
         assert caught.value.found == f"no {expected}"
 
 

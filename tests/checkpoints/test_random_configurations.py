@@ -199,21 +199,24 @@ def theirs(
     model = (
         getattr(transformers, PREFIXES[architecture] + head).from_pretrained(path, attn_implementation="eager").eval()
     )
-    found = []
+    outputs = []
     for row, kind in zip(ids, kinds, strict=True):
-        given = {"input_ids": torch.from_numpy(row)[None], "attention_mask": torch.ones(1, len(row), dtype=torch.int64)}
+        inputs = {
+            "input_ids": torch.from_numpy(row)[None],
+            "attention_mask": torch.ones(1, len(row), dtype=torch.int64),
+        }
         if kind.any():
-            given["token_type_ids"] = torch.from_numpy(kind)[None]
+            inputs["token_type_ids"] = torch.from_numpy(kind)[None]
         if head == "ForMultipleChoice":
-            result = model(**{name: values[None] for name, values in given.items()}).logits.view(1, 1)
+            result = model(**{name: values[None] for name, values in inputs.items()}).logits.view(1, 1)
         elif head == "ForQuestionAnswering":
-            both = model(**given)
+            both = model(**inputs)
             result = torch.stack([both.start_logits, both.end_logits], dim=-1)[0]
         else:
-            output = model(**given)
+            output = model(**inputs)
             result = output.last_hidden_state[0] if head == "Model" else output.logits.view(-1, output.logits.shape[-1])
-        found.append(result.float().numpy())
-    return found
+        outputs.append(result.float().numpy())
+    return outputs
 
 
 @pytest.mark.usefixtures("quiet_transformers")
@@ -240,7 +243,7 @@ def compare(architecture: str, head: str, values: dict[str, Any], seed: int) -> 
             seed, segments if architecture in ("bert", "electra", "albert", "roberta", "deberta-v2") else 1, 5
         )
         try:
-            found = ours(path, head, ids, kinds)
+            outputs = ours(path, head, ids, kinds)
         except BertsmithError as error:
             assert len(str(error)) < 1500, error  # noqa: PT017
             return False
@@ -249,7 +252,7 @@ def compare(architecture: str, head: str, values: dict[str, Any], seed: int) -> 
         except (RuntimeError, AssertionError):  # of tensors that do not fit what the configuration says
             assert "absent" in values
             return False
-    for mine, wanted in zip(found, expected, strict=True):
+    for mine, wanted in zip(outputs, expected, strict=True):
         np.testing.assert_allclose(mine, wanted, rtol=0, atol=ROOM * max(1, np.abs(wanted).max()))
     return True
 

@@ -20,8 +20,8 @@ from bertsmith.models.checkpoints.weights import read_weights, write_safetensors
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(3, dtype=torch.float16)}
 
 
-def same(found: dict[str, torch.Tensor]) -> bool:
-    return set(found) == set(TENSORS) and all(torch.equal(found[name], TENSORS[name]) for name in TENSORS)
+def same(tensors: dict[str, torch.Tensor]) -> bool:
+    return set(tensors) == set(TENSORS) and all(torch.equal(tensors[name], TENSORS[name]) for name in TENSORS)
 
 
 def test_every_kind_of_file_gives_the_same_tensors(tmp_path):
@@ -142,15 +142,15 @@ def test_damaged_files_are_one_error(tmp_path, name, cut, flips):
     else:
         save_file(TENSORS, path)
     data = bytearray(path.read_bytes())
-    for place, change in flips:
-        data[place % len(data)] ^= change
+    for position, change in flips:
+        data[position % len(data)] ^= change
     path.write_bytes(data[: len(data) - cut] if cut < len(data) else b"")
     try:
-        found = read_weights(tmp_path)
+        tensors = read_weights(tmp_path)
     except BertsmithError as error:
-        found = {}
+        tensors = {}
         assert "\n" not in str(error)  # noqa: PT017
-    assert all(isinstance(tensor, torch.Tensor) for tensor in found.values())
+    assert all(isinstance(tensor, torch.Tensor) for tensor in tensors.values())
 
 
 def test_files_of_other_tools_are_named(tmp_path):
@@ -210,6 +210,6 @@ def test_tensors_that_share_memory_are_written_separately(tmp_path):
     flat = torch.arange(10.0)
     tensors = {"a": flat[:4], "b": flat[4:].view(2, 3).t(), "c": flat, "d": flat}
     write_safetensors(tmp_path / "model.safetensors", tensors)
-    found = read_weights(tmp_path)
-    assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+    read = read_weights(tmp_path)
+    assert all(torch.equal(read[name], tensor) for name, tensor in tensors.items())
     assert (tmp_path / "model.safetensors").stat().st_size < 600

@@ -47,11 +47,11 @@ def test_the_prefixes_of_training_wrappers_are_removed_with_a_note(tmp_path, pre
     folder = written(tmp_path / "model", architecture, *parts)
     plain = read_model_folder(folder)
     renamed(folder, lambda name: prefix + name)
-    found = read_model_folder(folder)
-    assert found.tensors.keys() == plain.tensors.keys()
-    assert all(torch.equal(found.tensors[name], plain.tensors[name]) for name in plain.tensors)
+    wrapped = read_model_folder(folder)
+    assert wrapped.tensors.keys() == plain.tensors.keys()
+    assert all(torch.equal(wrapped.tensors[name], plain.tensors[name]) for name in plain.tensors)
     is_its_own = (architecture, prefix) == ("modernbert", "model.")
-    assert any("training wrapper" in note for note in found.report.notes) != is_its_own
+    assert any("training wrapper" in note for note in wrapped.report.notes) != is_its_own
     assert not any("training wrapper" in note for note in plain.report.notes)
 
 
@@ -102,5 +102,5 @@ def test_tensors_in_half_precision_and_old_names_of_norms_are_read(tmp_path):
             name = name.replace(new, before)
         tensors[name] = tensor.to(torch.bfloat16)
     safetensors.torch.save_file(tensors, file)
-    found = read_model_folder(folder)
-    assert all(torch.equal(found.tensors[name], plain.tensors[name].bfloat16()) for name in plain.tensors)
+    folder_in_half = read_model_folder(folder)
+    assert all(torch.equal(folder_in_half.tensors[name], plain.tensors[name].bfloat16()) for name in plain.tensors)

@@ -17,8 +17,8 @@ def test_check_says_whether_the_text_is_enough_and_writes_nothing(run, tmp_path)
     assert lines[0] == "text: 60 documents, 2640 words"
     assert lines[1].startswith("vocabulary on held-out text: 1.")
     assert "; 3 minutes read it " in lines[2]
-    found = json.loads(run("adapt", base, domain, "--check", "--json", "--max-length", 32).out)
-    assert (found["documents"], found["words"]) == (60, 2640)
+    report = json.loads(run("adapt", base, domain, "--check", "--json", "--max-length", 32).out)
+    assert (report["documents"], report["words"]) == (60, 2640)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["base", "domain.txt"]
 
 

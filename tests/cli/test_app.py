@@ -112,7 +112,7 @@ import torch
 
 
 @pytest.mark.parametrize(
-    ("given", "found"),
+    ("variables", "variable"),
     [
         ({}, f"{application.SPINS} None"),
         ({"GOMP_SPINCOUNT": "7"}, "7 None"),
@@ -120,10 +120,14 @@ import torch
         ({"KMP_BLOCKTIME": "0"}, "None None"),
     ],
 )
-def test_a_command_limits_how_long_threads_spin_before_torch_is_loaded_unless_the_user_chose(given, found) -> None:
+def test_a_command_limits_how_long_threads_spin_before_torch_is_loaded_unless_the_user_chose(
+    variables, variable
+) -> None:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("GOMP_", "KMP_", "OMP_WAIT"))}
-    done = subprocess.run([sys.executable, "-c", SPYING], env=kept | given, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == found
+    done = subprocess.run(
+        [sys.executable, "-c", SPYING], env=kept | variables, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == variable
 
 
 # Common typing mistakes, each with a part of its one-line message.
@@ -308,13 +312,13 @@ def test_a_field_of_two_settings_is_one_option_without_a_default_if_they_differ(
 
     @dataclasses.dataclass(frozen=True)
     class Both(Request, One, Other):
-        own: int = help_field(0, "its own")
+        extra: int = help_field(0, "its own")
 
     def command(request: Both) -> None:
         """Do it."""
 
     parameters = inspect.signature(with_request(command, Both)).parameters
-    assert list(parameters) == ["own", "seed", "same", "settings", "context"]
+    assert list(parameters) == ["extra", "seed", "same", "settings", "context"]
     helps = {name: parameters[name].annotation.__metadata__[0].help for name in ("seed", "same")}
     assert helps == {"seed": "the seed", "same": "the same [3]"}
 
@@ -322,9 +326,9 @@ def test_a_field_of_two_settings_is_one_option_without_a_default_if_they_differ(
 def test_what_serving_lacks_is_named_without_the_extra_which_would_install_torch(run, monkeypatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "uvicorn" else find(name))
-    found = run("serve", "--model", "model")
-    assert found.code == 1
-    assert found.err.endswith("found no uvicorn; pip install uvicorn\n")
+    result = run("serve", "--model", "model")
+    assert result.code == 1
+    assert result.err.endswith("found no uvicorn; pip install uvicorn\n")
 
 
 def _replace_the_command(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:

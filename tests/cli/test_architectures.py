@@ -50,8 +50,10 @@ def lines(tmp_path: Path) -> Path:
 
 @EVERY
 def test_masks_are_filled_with_the_mask_of_bert_and_their_own(run, architecture: str, pretrained: Path) -> None:
-    own = load(pretrained, device="cpu").tokenizer.vocabulary.special.mask
-    answers = [run("fill", "--model", pretrained, f"the {mask} was good", "--json", *CPU) for mask in ("[MASK]", own)]
+    mask_of_model = load(pretrained, device="cpu").tokenizer.vocabulary.special.mask
+    answers = [
+        run("fill", "--model", pretrained, f"the {mask} was good", "--json", *CPU) for mask in ("[MASK]", mask_of_model)
+    ]
     assert [answer.code for answer in answers] == [0, 0], answers[0].err
     first, second = (json.loads(answer.out)["masks"] for answer in answers)
     assert first == second
@@ -130,7 +132,7 @@ def test_a_task_is_trained_scored_asked_and_exported(
     assert scored.code == 0, scored.err
     best = json.loads((tmp_path / "run" / "report.json").read_text())["scores"]
     scores = json.loads(scored.out)["scores"]
-    assert all(scores[name] == pytest.approx(one["mean"], abs=1e-6) for name, one in best.items())
+    assert all(scores[name] == pytest.approx(row["mean"], abs=1e-6) for name, row in best.items())
     asked = run("predict", "--model", model, *CPU, stdin=f"{TASKS[task]}\n".encode())
     assert (asked.code, len(asked.out.splitlines())) == (0, 1), asked.err
     exported = run("convert", model, tmp_path / "onnx", "--to", "onnx", "--limit", 1e-3)
@@ -138,7 +140,7 @@ def test_a_task_is_trained_scored_asked_and_exported(
     session = onnxruntime.InferenceSession(tmp_path / "onnx" / "model.onnx")
     tells_texts = config.type_vocab_size > 1 or load_any(model).metadata.reads in OF_TWO_TEXTS
     segments = ["token_type_ids"] if tells_texts else []
-    assert [one.name for one in session.get_inputs()] == ["input_ids", "attention_mask", *segments]
+    assert [input_.name for input_ in session.get_inputs()] == ["input_ids", "attention_mask", *segments]
     converted = run("convert", model, tmp_path / "huggingface", "--to", "huggingface")
     if load_any(model).metadata.reads == APART:  # which only bertsmith computes
         assert (converted.code, converted.err.count("\n")) == (1, 1)
@@ -250,11 +252,13 @@ def test_a_model_is_served(architecture: str, pretrained: Path, tmp_path: Path) 
         looks = await ask("/attention", model="pretrained", text=text, pair="it was")
         special = tokenizer.template.num_special(2)
         count = len(looks["pieces"])
-        assert count == special + sum(len(tokenizer.tokenize(one, special_tokens=True)) for one in (text, "it was"))
+        assert count == special + sum(len(tokenizer.tokenize(item, special_tokens=True)) for item in (text, "it was"))
         assert np.array(looks["attention"]).shape == (load_any(pretrained).config.num_hidden_layers, 4, count, count)
         predicted = await ask("/predict", model="classifier", texts=["the film", "it was"])
         assert len(predicted["predictions"]) == 2
-        assert predicted["usage"]["tokens_in"] == sum(len(tokenizer.encode(one)) + 2 for one in ("the film", "it was"))
+        assert predicted["usage"]["tokens_in"] == sum(
+            len(tokenizer.encode(item)) + 2 for item in ("the film", "it was")
+        )
 
     async def everything() -> None:
         async with asyncio.timeout(60), running(create_app(models, None, None)) as client:

@@ -34,20 +34,20 @@ PIPELINES = {
 WITHOUT_TASK = ("similarity", "selection")  # in `transformers`, which has no task of vectors
 
 
-def written(place: Path, kind: str) -> Path:
+def written(folder: Path, kind: str) -> Path:
     """A model folder of a kind of task, or of none."""
     model = untrained(CONFIG, seed=3)
     info = {"task": "pretraining", "objective": "mlm+nsp", "steps": 12000, "scores": {"held_out_mlm_loss": 3.25}}
-    save_pretrained(place / "base", model, TOKENIZER, ModelMetadata.from_dict(info))
+    save_pretrained(folder / "base", model, TOKENIZER, ModelMetadata.from_dict(info))
     if kind == "base":
-        return place / "base"
+        return folder / "base"
     spec = SPECS[kind]
     head = task_for(spec).head
-    tuned = load_for_task(load_any(place / "base"), head, keep_head=False, seed=5).model
+    tuned = load_for_task(load_any(folder / "base"), head, keep_head=False, seed=5).model
     info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict(), "training": TRAINING}
     info |= {"scores": {spec.metric: 0.75}, "trained_on": {"train": "sha256:77aa"}}
-    save_pretrained(place / "model", tuned, TOKENIZER, ModelMetadata.from_dict(info), trained=("pooler", head.part))
-    return place / "model"
+    save_pretrained(folder / "model", tuned, TOKENIZER, ModelMetadata.from_dict(info), trained=("pooler", head.part))
+    return folder / "model"
 
 
 def parts(folder: Path) -> tuple[dict, str]:
@@ -69,8 +69,8 @@ def test_the_commands_of_a_card_run_next_to_it(tmp_path, kind, monkeypatch, caps
         exec(code, {})
         assert capsys.readouterr().out.startswith(("[", "tensor(", "(tensor("))
     command = re.search(r"```console\n\$ (.*)\n```", text)[1]
-    given, _, asked = command.rpartition(" | bertsmith ")
-    stdin = subprocess.run(["sh", "-c", given], capture_output=True, check=True).stdout if given else b""
+    typed, _, asked = command.rpartition(" | bertsmith ")
+    stdin = subprocess.run(["sh", "-c", typed], capture_output=True, check=True).stdout if typed else b""
     result = run(*shlex.split(asked.removeprefix("bertsmith ")), stdin=stdin)
     assert (result.code, result.err) == (0, "")
     assert result.out

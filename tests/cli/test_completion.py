@@ -69,9 +69,9 @@ def test_zsh_reads_the_script_and_gets_the_same_words(run, tmp_path) -> None:
     assert answer.stderr == ""
     for (line, expected), words in zip(CASES.items(), answer.stdout.splitlines(), strict=True):
         typed = line.rpartition(" ")[2]
-        found = {word for word in words.split() if word.startswith(typed)}
-        assert found - {"my-text", "bertsmith.zsh"} == expected - {"my-text"}
-        assert "my-text" not in expected or "my-text" in found
+        completed = {word for word in words.split() if word.startswith(typed)}
+        assert completed - {"my-text", "bertsmith.zsh"} == expected - {"my-text"}
+        assert "my-text" not in expected or "my-text" in completed
 
 
 def test_fish_and_zsh_get_the_same_commands_and_an_unknown_shell_is_refused(run) -> None:

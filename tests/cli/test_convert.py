@@ -63,7 +63,7 @@ def test_a_google_checkpoint_is_run_and_the_comparison_is_printed(run, tmp_path:
 
 def test_a_labelled_file_is_read_with_the_options_of_evaluate(run, tmp_path: Path) -> None:
     source = write_task(tmp_path / "model", "single")
-    rows = [{"id": 7, "body": one.first, "verdict": one.label} for one in examples_of("single", 12)]
+    rows = [{"id": 7, "body": example.first, "verdict": example.label} for example in examples_of("single", 12)]
     data = tmp_path / "dev.jsonl"
     data.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     refused = run("convert", source, tmp_path / "out", "--to", "google", "--data", data)
@@ -82,7 +82,7 @@ def test_a_model_of_another_tool_is_scored_as_evaluate_scores_it(run, tmp_path: 
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
     theirs.save_pretrained(tmp_path / "theirs")
     TOKENIZER.vocabulary.save(tmp_path / "theirs" / "vocab.txt")
-    rows = [f"x\t{int(one.label == 'positive')}\t\t{one.first}\n" for one in examples_of("single", 12)]
+    rows = [f"x\t{int(example.label == 'positive')}\t\t{example.first}\n" for example in examples_of("single", 12)]
     (tmp_path / "dev.tsv").write_text("".join(rows), encoding="utf-8")
     options = ["--data", tmp_path / "dev.tsv", "--task", "cola"]
     assert run("convert", tmp_path / "theirs", tmp_path / "out", "--to", "huggingface", *options).code == 0

@@ -45,18 +45,22 @@ def set_threshold(model: Path, threshold: float) -> None:
 def test_every_answer_is_at_its_line_and_characters_of_the_file(run, reader: Path, document: Path) -> None:
     result = run("ask", reader, document, QUESTION, "--top", 5, "--json")
     assert result.code == 0, result.err
-    found = json.loads(result.out)
-    assert (found["question"], found["has_answer"], found["no_answer_probability"]) == (QUESTION, True, None)
+    answer_of_file = json.loads(result.out)
+    assert (answer_of_file["question"], answer_of_file["has_answer"], answer_of_file["no_answer_probability"]) == (
+        QUESTION,
+        True,
+        None,
+    )
     text = document.read_text(encoding="utf-8")
-    assert 1 < len(found["answers"]) <= 5
-    for answer in found["answers"]:
+    assert 1 < len(answer_of_file["answers"]) <= 5
+    for answer in answer_of_file["answers"]:
         assert " ".join(text[answer["begin"] : answer["end"]].split()) == answer["text"]
         line = text.split("\n")[answer["line"] - 1]
         assert line[answer["column"] - 1 :].startswith(answer["text"].split()[0])
         assert answer["context"]["word"] == text[answer["begin"] : answer["end"]]
-    spans = sorted((answer["begin"], answer["end"]) for answer in found["answers"])
+    spans = sorted((answer["begin"], answer["end"]) for answer in answer_of_file["answers"])
     assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans)), "none overlap"
-    shares = [answer["probability"] for answer in found["answers"]]
+    shares = [answer["probability"] for answer in answer_of_file["answers"]]
     assert shares == sorted(shares, reverse=True)
 
 
@@ -88,11 +92,11 @@ def test_no_answer_is_said_and_the_withheld_ones_are_in_the_json(run, doubter: P
     result = run("ask", doubter, document, QUESTION, "--top", 2)
     (line,) = result.out.splitlines()
     assert line.endswith("%  (no answer)")
-    found = json.loads(run("ask", doubter, document, QUESTION, "--top", 2, "--json").out)
-    assert found["has_answer"] is False
-    assert 0 <= found["no_answer_probability"] <= 1
-    assert len(found["answers"]) == 2
-    assert all(answer["text"] for answer in found["answers"])
+    reply = json.loads(run("ask", doubter, document, QUESTION, "--top", 2, "--json").out)
+    assert reply["has_answer"] is False
+    assert 0 <= reply["no_answer_probability"] <= 1
+    assert len(reply["answers"]) == 2
+    assert all(answer["text"] for answer in reply["answers"])
     set_threshold(doubter, 1e9)
     assert "(no answer)" not in run("ask", doubter, document, QUESTION).out
 
@@ -106,9 +110,9 @@ def test_an_answer_over_two_lines_is_counted_from_its_first_character(
     answer = AnswerPrediction(
         text="ef gh", start=6, end=11, probability=0.5, n_best=candidates, null_score_diff=None, has_answer=True
     )
-    monkeypatch.setattr(Predictor, "stream", lambda _, examples, total: [(one, answer) for one in examples])
+    monkeypatch.setattr(Predictor, "stream", lambda _, examples, total: [(example, answer) for example in examples])
     (result,) = ask_document(reader, tmp_path / "two.txt", ["?"], top=9)
-    assert [(one.text, one.line, one.column) for one in result.answers] == [("ef gh", 2, 4), ("ab", 1, 1)]
+    assert [(answer.text, answer.line, answer.column) for answer in result.answers] == [("ef gh", 2, 4), ("ab", 1, 1)]
 
 
 def test_what_cannot_be_asked_is_refused_in_one_line(run, reader: Path, tmp_path: Path, document: Path) -> None:
@@ -156,22 +160,22 @@ def test_sentences_are_ranked_by_the_label_that_is_named(run, tmp_path: Path) ->
     article.write_text("The film was good. Bert was in Rome.\nAnna was it! And the plot? Bad film.\n", encoding="utf-8")
     result = run("rank", model, article, "--label", "positive", "--json")
     assert result.code == 0, result.err
-    found = [json.loads(line) for line in result.out.splitlines()]
+    sentences_found = [json.loads(line) for line in result.out.splitlines()]
     sentences = ["The film was good.", "Bert was in Rome.", "Anna was it!", "And the plot?", "Bad film."]
-    assert sorted(one["sentence"] for one in found) == [1, 2, 3, 4, 5]
-    assert [one["text"] for one in sorted(found, key=lambda one: one["sentence"])] == sentences
-    expected = [one.probabilities[1] for one in load(model).classify(sentences)]
-    for one in found:
-        assert one["probability"] == pytest.approx(expected[one["sentence"] - 1], abs=1e-5)
-    shares = [one["probability"] for one in found]
+    assert sorted(record["sentence"] for record in sentences_found) == [1, 2, 3, 4, 5]
+    assert [record["text"] for record in sorted(sentences_found, key=lambda record: record["sentence"])] == sentences
+    expected = [prediction.probabilities[1] for prediction in load(model).classify(sentences)]
+    for record in sentences_found:
+        assert record["probability"] == pytest.approx(expected[record["sentence"] - 1], abs=1e-5)
+    shares = [record["probability"] for record in sentences_found]
     assert shares == sorted(shares, reverse=True)
-    opposite = [one.sentence for one in rank_sentences(model, article, "negative")]
-    assert opposite == [one["sentence"] for one in reversed(found)]
-    assert [one.to_dict() for one in rank_sentences(model, article, "positive", top=2)] == found[:2]
+    opposite = [sentence.sentence for sentence in rank_sentences(model, article, "negative")]
+    assert opposite == [record["sentence"] for record in reversed(sentences_found)]
+    assert [sentence.to_dict() for sentence in rank_sentences(model, article, "positive", top=2)] == sentences_found[:2]
     lines = run("rank", model, article, "--label", "positive", "--top", 2).out.splitlines()
     assert lines[0].split() == ["probability", "number", "sentence"]
-    assert lines[1].split()[:2] == [f"{found[0]['probability']:.4f}", str(found[0]["sentence"])]
-    assert lines[1].endswith(found[0]["text"])
+    assert lines[1].split()[:2] == [f"{sentences_found[0]['probability']:.4f}", str(sentences_found[0]["sentence"])]
+    assert lines[1].endswith(sentences_found[0]["text"])
     assert len(lines) == 3
 
 
@@ -184,8 +188,8 @@ def test_a_sentence_that_is_truncated_is_reported_wherever_it_ranks(run, tmp_pat
     lost = 62 - (32 - 2)  # the pieces of the long sentence, without those that fit
     assert result.err.splitlines()[-1] == f"bertsmith: 1 sentence was truncated, {lost} tokens in all"
     with pytest.warns(CutWarning, match="1, 32 tokens in all"):
-        found = rank_sentences(model, tmp_path / "article.txt", "positive", top=1)
-    assert len(found) == 1
+        ranked = rank_sentences(model, tmp_path / "article.txt", "positive", top=1)
+    assert len(ranked) == 1
 
 
 def test_the_layout_of_an_article_can_be_named(run, tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def test_vocabulary_model_and_labelled_files_at_addresses_are_copied(
     storage.put(str(task_model), "texts/models/spam", recursive=True)
     storage.put(str(vocabulary), "texts/vocab.txt")
     (tmp_path / "mails.csv").write_text(
-        "text,label\n" + "".join(f"the film was {one},{one}\n" for one in SPECS["single"].labels)
+        "text,label\n" + "".join(f"the film was {label},{label}\n" for label in SPECS["single"].labels)
     )
     storage.put("mails.csv", "texts/mails.csv")
     lines = b"he bought the mask\n\nthe man went to store\n"
@@ -169,8 +169,11 @@ def test_vocabulary_model_and_labelled_files_at_addresses_are_copied(
         ("evaluate", "--data", {at: "s3://texts/mails.csv", here: "mails.csv"}, "--model", {}, "--json"),
     ):
         answers = [
-            run(*(one.get(place, place) if isinstance(one, dict) else one for one in command), stdin=lines)
-            for place in (at, here)
+            run(
+                *(argument.get(root, root) if isinstance(argument, dict) else argument for argument in command),
+                stdin=lines,
+            )
+            for root in (at, here)
         ]
         assert [answer.code for answer in answers] == [0, 0], answers
         assert answers[0].out == answers[1].out != ""
@@ -196,8 +199,8 @@ def test_predictions_at_an_address_are_those_on_a_disk(run, tmp_path, task_model
     assert run(*there, "--replace", stdin=lines).code == 0
     (tmp_path / "mails.csv").write_text("text\nhe bought the mask\n")
     table = ("--data", "mails.csv", "--out")
-    for place in ("s3://texts/new/table.csv", "table.csv"):
-        answer = run(*predict[:-1], *table, place)
+    for target in ("s3://texts/new/table.csv", "table.csv"):
+        answer = run(*predict[:-1], *table, target)
         assert answer.code == 0, answer.err
     assert storage.cat_file("texts/new/table.csv") == (tmp_path / "table.csv").read_bytes()
     assert not list(tmp_path.glob("*.staged"))

@@ -97,12 +97,12 @@ def test_pre_training_continues_from_a_model_without_a_pooler(run, mails: Path, 
 def test_the_precision_that_is_used_is_reported(run, tuned: Path, mails: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU with neither bf16 nor int8, and on one with bf16."""
     monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
-    command, given = ["predict", "--model", tuned / "model", "--precision"], f"{SPAM}\n{HAM}\n".encode()
+    command, lines = ["predict", "--model", tuned / "model", "--precision"], f"{SPAM}\n{HAM}\n".encode()
     score = ["evaluate", "--model", tuned / "model", "--data", mails, "--json", "--precision"]
-    exact = run(*command, "fp32", stdin=given)
+    exact = run(*command, "fp32", stdin=lines)
     pretend(monkeypatch)
     for precision in ("bf16", "int8"):
-        result = run(*command, precision, "--device", "cpu", stdin=given)
+        result = run(*command, precision, "--device", "cpu", stdin=lines)
         assert (result.code, result.out) == (0, exact.out)
         told = [line for line in result.err.splitlines() if not line.startswith("predicting: ")]
         assert result.err.splitlines()[-1].startswith("predicting: 2 texts in ")
@@ -154,9 +154,9 @@ def test_an_unknown_label_in_the_dev_file_is_named_with_its_row_and_a_miss(
     assert result.err.count(told) == 1
     assert "accuracy: 0.5000" in result.out
     scored = run("evaluate", "--model", tmp_path / "run" / "model", "--data", dev, "--json")
-    found = json.loads(scored.out)
-    assert found["scores"]["accuracy"] == 0.5
-    assert set(found["intervals"]) == {"accuracy", "macro_f1"}
+    report = json.loads(scored.out)
+    assert report["scores"]["accuracy"] == 0.5
+    assert set(report["intervals"]) == {"accuracy", "macro_f1"}
     assert scored.err.count(told) == 1
 
 
@@ -354,7 +354,7 @@ def test_a_tagger_learns_marked_spans_with_renamed_types(run, model: Path, tmp_p
     scored = run("evaluate", "--model", tmp_path / "run" / "model", "--data", dev, "--json", *names)
     assert json.loads(scored.out)["scores"]["f1"] == 1.0
     answer = run("predict", "--model", tmp_path / "run" / "model", "--json", stdin=record["text"].encode())
-    assert [(one["type"], one["characters"]) for one in json.loads(answer.out)["entities"]] == [
+    assert [(entity["type"], entity["characters"]) for entity in json.loads(answer.out)["entities"]] == [
         ("Human being", [4, 7]),
         ("Place", [16, 21]),
     ]

@@ -87,14 +87,14 @@ def test_a_reader_that_is_gone_ends_a_command_as_shells_expect(vocabulary: Path)
 
 @pytest.mark.parametrize("kind", ["pipe", "device"])
 def test_a_configuration_that_never_ends_or_begins_is_refused(run, model: Path, tmp_path: Path, kind: str) -> None:
-    place = tmp_path / "config.json"
+    path = tmp_path / "config.json"
     if kind == "pipe":
-        os.mkfifo(place)
+        os.mkfifo(path)
     else:
-        place.symlink_to("/dev/zero")
-    one_line(run("check", tmp_path, "--config", place), "a device or a pipe")
+        path.symlink_to("/dev/zero")
+    one_line(run("check", tmp_path, "--config", path), "a device or a pipe")
     (model / "config.json").unlink()
-    place.rename(model / "config.json")
+    path.rename(model / "config.json")
     one_line(run("fill", "--model", model, "the [MASK]"), "a device or a pipe")
 
 

@@ -20,7 +20,7 @@ from checkpoints.tiny import write_folder
 def test_a_mask_is_filled_with_the_pieces_of_the_library(run, model: Path) -> None:
     result = run("fill", "--model", model, "the man went to the [MASK] .", "--top", 3)
     (gap,) = load_pretraining_heads(str(model)).fill("the man went to the [MASK] .", 3)
-    assert result == (0, "".join(f"{found.probability:.4f}  {found.piece}\n" for found in gap), "")
+    assert result == (0, "".join(f"{guess.probability:.4f}  {guess.piece}\n" for guess in gap), "")
 
 
 def test_every_mask_has_its_own_list(run, model: Path) -> None:
@@ -29,8 +29,8 @@ def test_every_mask_has_its_own_list(run, model: Path) -> None:
     assert answer["text"] == "the [MASK] went to [MASK]"
     assert [len(gap) for gap in answer["masks"]] == [5, 5]
     everything = json.loads(run("fill", "--model", model, "the [MASK]", "--top", 1000, "--json").out)["masks"][0]
-    assert math.isclose(sum(found["probability"] for found in everything), 1, abs_tol=1e-5)
-    assert len({found["piece"] for found in everything}) == len(everything)
+    assert math.isclose(sum(guess["probability"] for guess in everything), 1, abs_tol=1e-5)
+    assert len({guess["piece"] for guess in everything}) == len(everything)
     text = run("fill", "--model", model, "the [MASK] went to [MASK]").out
     assert text.startswith("[MASK] 1 of 2\n")
 
@@ -59,17 +59,17 @@ def test_lines_of_stdin_are_filled_together_and_a_wrong_one_is_named(
     good = ["the [MASK]", "he bought [MASK] .", "a [MASK] b [MASK]", "[MASK] man"]
     whole = run("fill", "--model", model, "-", "--json", stdin="".join(f"{line}\n" for line in good).encode())
     assert (whole.code, whole.err, sizes) == (0, "", [2, 2])
-    for place, wrong, words in (
+    for index, wrong, words in (
         (0, "", "a [MASK] in line 1 of stdin; found ''"),
         (3, "the man", "a [MASK] in line 4 of stdin; found 'the man'"),
         (4, "", "a [MASK] in line 5 of stdin"),
         (2, "the [MASK] " * 40, "at most 30 pieces, the most that the model reads, in line 3 of stdin"),
     ):
-        given = "\n".join([*good[:place], wrong, *good[place:]])
-        result = run("fill", "--model", model, "-", "--json", stdin=f"{given}\n".encode())
+        lines = "\n".join([*good[:index], wrong, *good[index:]])
+        result = run("fill", "--model", model, "-", "--json", stdin=f"{lines}\n".encode())
         assert (result.code, result.err.count("\n")) == (1, 1)
         assert f"expected {words}" in result.err
-        assert [json.loads(line)["text"] for line in result.out.splitlines()] == good[:place]
+        assert [json.loads(line)["text"] for line in result.out.splitlines()] == good[:index]
 
 
 def test_an_encoding_is_that_of_lines_on_stdin(run, model: Path) -> None:
@@ -87,20 +87,20 @@ def test_lines_of_stdin_are_filled_one_by_one(run, model: Path) -> None:
     alone = [run("fill", "--model", model, line, "--json").out for line in lines]
     told = [json.loads(line) for line in result.out.splitlines()]
     expected = [json.loads(line) for line in alone]
-    assert [one["text"] for one in told] == lines
-    for one, other in zip(told, expected, strict=True):
-        for gap, wanted in zip(one["masks"], other["masks"], strict=True):
-            assert [found["piece"] for found in gap] == [found["piece"] for found in wanted]
-            chances = [found["probability"] for found in gap]
-            assert chances == pytest.approx([found["probability"] for found in wanted], abs=BATCH_TOLERANCE)
+    assert [record["text"] for record in told] == lines
+    for record, other in zip(told, expected, strict=True):
+        for gap, wanted in zip(record["masks"], other["masks"], strict=True):
+            assert [guess["piece"] for guess in gap] == [guess["piece"] for guess in wanted]
+            chances = [guess["probability"] for guess in gap]
+            assert chances == pytest.approx([guess["probability"] for guess in wanted], abs=BATCH_TOLERANCE)
 
 
 def test_the_probability_that_a_sentence_follows(run, model: Path) -> None:
     result = run("next", "--model", model, "the man went to the store .", "he bought", "a b c", "--json")
     answers = [json.loads(line) for line in result.out.splitlines()]
-    found = load_pretraining_heads(str(model)).next_sentence("the man went to the store .", ["he bought", "a b c"])
+    scores = load_pretraining_heads(str(model)).next_sentence("the man went to the store .", ["he bought", "a b c"])
     told = [(answer["second"], answer["probability"]) for answer in answers]
-    assert told == [(one.text, one.probability) for one in found]
+    assert told == [(score.text, score.probability) for score in scores]
     assert all(0 < answer["probability"] < 1 for answer in answers)
 
 
@@ -157,7 +157,7 @@ def test_every_command_that_uses_a_model_says_once_that_its_casing_does_not_fit(
     arguments = COMMANDS_WITH_A_MODEL[command]
     fits = run(*arguments, "--model", model)
     assert (fits.code, "capital letters" in fits.err) == (0, False), fits.err
-    others = [one.replace("first", "second") for one in arguments]
+    others = [argument.replace("first", "second") for argument in arguments]
     result = run(*others, "--model", wrong)
     assert result.code == 0, result.err
     warning = f"warning: '{wrong}': the vocabulary has hardly any capital letters but the text keeps them"

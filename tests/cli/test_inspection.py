@@ -46,7 +46,7 @@ def test_a_model_folder_says_what_it_is(run, model: Path) -> None:
         assert words in result.out
     report = json.loads(run("inspect", model, "--json").out)
     assert (report["digests"], report["altered"], report["task"]) == ("verified", [], "pretraining")
-    assert report["sizes"]["parameters"] == sum(one.numel() for one in _tensors(model))
+    assert report["sizes"]["parameters"] == sum(tensor.numel() for tensor in _tensors(model))
     assert report["files"]["vocab.txt"] == (model / "vocab.txt").stat().st_size
     assert bertsmith.inspect_model(model).digests == "verified"
 
@@ -76,8 +76,8 @@ def test_a_folder_of_another_tool_has_no_digests(run, model: Path) -> None:
 
 
 def test_a_model_to_serve_is_verified_under_the_path_that_is_loaded(run, tmp_path: Path) -> None:
-    for given in (tmp_path / "x=y/model", f"mine={tmp_path}/x=y/model"):
-        assert f"'{tmp_path}/x=y/model'" in run("serve", "--model", given, "--verify").err
+    for source in (tmp_path / "x=y/model", f"mine={tmp_path}/x=y/model"):
+        assert f"'{tmp_path}/x=y/model'" in run("serve", "--model", source, "--verify").err
 
 
 def test_a_flipped_bit_in_the_weights_is_found_by_inspect_and_verify(run, model: Path) -> None:
@@ -142,7 +142,9 @@ def test_every_command_that_loads_a_model_has_the_option() -> None:
     result = set()
     for command in COMMANDS:
         function = next(
-            one for one in application(command.name).registered_commands if one.name == command.name
+            registered
+            for registered in application(command.name).registered_commands
+            if registered.name == command.name
         ).callback
         assert function is not None
         if "verify" in inspect.signature(function).parameters:

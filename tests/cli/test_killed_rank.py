@@ -35,15 +35,15 @@ COMMANDS: dict[str, list[str]] = {
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("inputs")
-    write_base_model(place / "base")
-    write_model(place / "task", "single")
+    folder = tmp_path_factory.mktemp("inputs")
+    write_base_model(folder / "base")
+    write_model(folder / "task", "single")
     for name, seed in (("train", 0), ("dev", 1)):
-        write_examples(place / name, "single", 48, seed).rename(place / f"{name}.jsonl")
-    write_base(place / "whole")
-    write_domain(place / "field.txt")
-    write_corpus(place, (place / "field.txt").read_text().split("\n\n"), TOKENIZER)
-    return place
+        write_examples(folder / name, "single", 48, seed).rename(folder / f"{name}.jsonl")
+    write_base(folder / "whole")
+    write_domain(folder / "field.txt")
+    write_corpus(folder, (folder / "field.txt").read_text().split("\n\n"), TOKENIZER)
+    return folder
 
 
 @pytest.mark.slow

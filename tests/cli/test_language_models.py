@@ -47,9 +47,9 @@ def gpt(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_next_pieces_of_a_text_are_those_of_the_library(run, gpt: Path) -> None:
     (wanted,) = load(gpt, device="cpu").complete(["the man"], top=3)
     result = run("complete", "--model", gpt, "the man", "--top", 3, *CPU)
-    assert result == (0, "".join(f"{one.probability:.4f}  {one.piece}\n" for one in wanted.next), "")
+    assert result == (0, "".join(f"{guess.probability:.4f}  {guess.piece}\n" for guess in wanted.next), "")
     everything = json.loads(run("complete", "--model", gpt, "the man", "--top", 999, "--json", *CPU).out)
-    assert math.isclose(sum(one["probability"] for one in everything["next"]), 1, abs_tol=1e-5)
+    assert math.isclose(sum(guess["probability"] for guess in everything["next"]), 1, abs_tol=1e-5)
     assert (everything["continuation"], everything["pieces"], everything["has_ended"]) == ("", [], False)
 
 
@@ -58,11 +58,11 @@ def test_lines_are_continued_and_drawn_again_with_the_same_seed(run, gpt: Path) 
     options = [item for name, value in drawn.items() for item in (f"--{name.replace('_', '-')}", value)]
     wanted = load(gpt, device="cpu").complete(["the man", "he bought"], **drawn)
     result = run("complete", "--model", gpt, "-", *options, *CPU, stdin=b"the man\nhe bought\n")
-    assert result == (0, "".join(f"{one.text}{one.continuation}\n" for one in wanted), "")
+    assert result == (0, "".join(f"{completion.text}{completion.continuation}\n" for completion in wanted), "")
     shown = [json.loads(line) for line in run("complete", "--model", gpt, "-", *options, "--json", *CPU,
                                               stdin=b"the man\nhe bought\n").out.splitlines()]  # fmt: skip
-    assert [one["continuation"] for one in shown] == [one.continuation for one in wanted]
-    assert all(len(one["pieces"]) == 5 or one["has_ended"] for one in shown)
+    assert [completion["continuation"] for completion in shown] == [completion.continuation for completion in wanted]
+    assert all(len(record["pieces"]) == 5 or record["has_ended"] for record in shown)
 
 
 @pytest.mark.parametrize(
@@ -104,15 +104,15 @@ def test_the_perplexity_of_both_directions_is_shown(run, tmp_path: Path) -> None
     model = load(tmp_path / "elmo", device="cpu")
     assert "perplexity" in model.abilities
     wanted = Perplexity.of_all(model.perplexity(lines))
-    given = ("perplexity", tmp_path / "texts.txt", "--model", tmp_path / "elmo", *CPU)
-    shown = json.loads(run(*given, "--json").out)
-    for one, found in ((wanted, shown), (wanted.backward, shown["backward"])):
-        assert (found["direction"], found["pieces"]) == (one.direction, 7)
-        assert found["nll"] == pytest.approx(one.nll, rel=1e-5)
-    result = run(*given).out
-    for one, name in ((wanted, "forward"), (wanted.backward, "backward")):
-        assert f"perplexity of a piece, {name}: {one.perplexity:,.2f} (7 pieces)" in result
-        assert f"bits per character, {name}: {one.bits_per_character:.3f} (28 characters)" in result
+    arguments = ("perplexity", tmp_path / "texts.txt", "--model", tmp_path / "elmo", *CPU)
+    shown = json.loads(run(*arguments, "--json").out)
+    for perplexity, record in ((wanted, shown), (wanted.backward, shown["backward"])):
+        assert (record["direction"], record["pieces"]) == (perplexity.direction, 7)
+        assert record["nll"] == pytest.approx(perplexity.nll, rel=1e-5)
+    result = run(*arguments).out
+    for perplexity, name in ((wanted, "forward"), (wanted.backward, "backward")):
+        assert f"perplexity of a piece, {name}: {perplexity.perplexity:,.2f} (7 pieces)" in result
+        assert f"bits per character, {name}: {perplexity.bits_per_character:.3f} (28 characters)" in result
 
 
 def test_the_perplexity_of_a_file_is_that_of_its_lines(run, gpt: Path, tmp_path: Path) -> None:

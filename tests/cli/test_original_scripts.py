@@ -45,7 +45,7 @@ def rows_of(script: str) -> dict[str, tuple[str, str]]:
 
 def options_of(command: str) -> set[str]:
     parameters = get_command(application(command)).commands[command].params  # type: ignore[attr-defined]
-    return {name for one in parameters for name in (*one.opts, *one.secondary_opts)}
+    return {name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)}
 
 
 @pytest.mark.parametrize("script", FLAGS)

@@ -40,7 +40,7 @@ class Output:
         inputs: files among them that must survive, even with the content of what is written.
         ending: the ending of the output.
         same: the bytes of a file of the kind that it writes.
-        place: the file that is written, if the option names a folder.
+        file_name: the file that is written, if the option names a folder.
         kept: files of a model or run among the arguments, which are of no kind that is written.
     """
 
@@ -48,7 +48,7 @@ class Output:
     inputs: tuple[str, ...] = ()
     ending: str = ""
     same: bytes = b""
-    place: str = ""
+    file_name: str = ""
     kept: tuple[str, ...] = ()
 
 
@@ -169,7 +169,7 @@ def _needed(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     wanted = tuple(request.node.callspec.params[name] for name in ("command", "option"))
     typed = OUTPUTS[wanted].typed if wanted in OUTPUTS else FOLDERS[wanted][0]
     for name, word in (("vocabulary", "vocab.txt"), ("model", "model")):
-        if word in typed or any(word in one for one in getattr(OUTPUTS.get(wanted), "kept", ())):
+        if word in typed or any(word in path for path in getattr(OUTPUTS.get(wanted), "kept", ())):
             request.getfixturevalue(name)
     if "predict" in typed:
         write_model(tmp_path / "mrpc", "pair")
@@ -191,10 +191,12 @@ def content(folder: Path) -> dict[str, bytes]:
 
 def _hints(command: Command) -> dict[str, object]:
     """The types of the parameters of a command, by name."""
-    own = {name: parameter.annotation for name, parameter in inspect.signature(command.function).parameters.items()}
+    types = {name: parameter.annotation for name, parameter in inspect.signature(command.function).parameters.items()}
     if command.name in REQUESTS:
-        return own | {field.name: field_help(field).kind or field.type for field in own_fields(REQUESTS[command.name])}
-    return own
+        return types | {
+            field.name: field_help(field).kind or field.type for field in own_fields(REQUESTS[command.name])
+        }
+    return types
 
 
 def test_the_table_has_every_output_of_every_command() -> None:
@@ -221,34 +223,34 @@ def _replacing(output: Output) -> list[str]:
 
 
 @pytest.mark.usefixtures("_needed")
-@pytest.mark.parametrize(("command", "option"), [one for one, output in OUTPUTS.items() if output.inputs])
+@pytest.mark.parametrize(("command", "option"), [command for command, output in OUTPUTS.items() if output.inputs])
 @pytest.mark.parametrize("how", ["itself", "another way", "hard link"])
 def test_an_output_is_never_an_input(run, tmp_path, command, option, how) -> None:
     """The input has the content of the output, so that nothing else is wrong with it."""
     output = OUTPUTS[command, option]
-    for one in output.inputs:
-        Path(one).write_bytes(output.same)
-        place = Path(one)
+    for name in output.inputs:
+        Path(name).write_bytes(output.same)
+        path = Path(name)
         if how == "another way":
-            place = Path("texts", "..", one)
+            path = Path("texts", "..", name)
         elif how == "hard link":
-            place = Path("linked", output.place or f"linked{output.ending}")
-            place.parent.mkdir()
-            os.link(one, place)
-        typed = [*output.typed.split(), str(place.parent if output.place else place), *_replacing(output)]
+            path = Path("linked", output.file_name or f"linked{output.ending}")
+            path.parent.mkdir()
+            os.link(name, path)
+        typed = [*output.typed.split(), str(path.parent if output.file_name else path), *_replacing(output)]
         assert "apart from the input" in _refused(run, tmp_path, *typed)
 
 
 @pytest.mark.usefixtures("_needed")
-@pytest.mark.parametrize(("command", "option"), [one for one, output in OUTPUTS.items() if output.kept])
+@pytest.mark.parametrize(("command", "option"), [command for command, output in OUTPUTS.items() if output.kept])
 @pytest.mark.parametrize("linked", [False, True])
 def test_an_output_is_never_a_file_of_a_model_or_run(run, tmp_path, command, option, linked) -> None:
     output = OUTPUTS[command, option]
-    for number, one in enumerate(output.kept):
-        place = Path(f"linked{number}{output.ending}") if linked else Path(one)
+    for number, kept_file in enumerate(output.kept):
+        path = Path(f"linked{number}{output.ending}") if linked else Path(kept_file)
         if linked:
-            os.link(one, place)
-        told = _refused(run, tmp_path, *output.typed.split(), str(place), *_replacing(output))
+            os.link(kept_file, path)
+        told = _refused(run, tmp_path, *output.typed.split(), str(path), *_replacing(output))
         assert "of another kind" in told or "with a name that ends in" in told
 
 
@@ -256,22 +258,22 @@ def test_an_output_is_never_a_file_of_a_model_or_run(run, tmp_path, command, opt
 @pytest.mark.parametrize(("command", "option"), OUTPUTS)
 def test_an_output_never_replaces_a_file_of_another_kind(run, tmp_path, command, option) -> None:
     output = OUTPUTS[command, option]
-    place = Path("mine", output.place or f"notes{output.ending}")
-    place.parent.mkdir()
-    place.write_text("my notes\n")
+    path = Path("mine", output.file_name or f"notes{output.ending}")
+    path.parent.mkdir()
+    path.write_text("my notes\n")
     for replace in ([], _replacing(output)):
-        told = _refused(run, tmp_path, *output.typed.split(), str(place.parent if output.place else place), *replace)
+        told = _refused(run, tmp_path, *output.typed.split(), str(path.parent if output.file_name else path), *replace)
         assert "of another kind" in told
 
 
 @pytest.mark.usefixtures("_needed")
-@pytest.mark.parametrize(("command", "option"), [one for one in OUTPUTS if one[0] != "search"])
+@pytest.mark.parametrize(("command", "option"), [command for command in OUTPUTS if command[0] != "search"])
 def test_a_file_of_the_same_kind_is_replaced_only_on_request(run, tmp_path, command, option) -> None:
     output = OUTPUTS[command, option]
-    place = Path("mine", output.place or f"earlier{output.ending}")
-    place.parent.mkdir()
-    place.write_bytes(output.same)
-    told = _refused(run, tmp_path, *output.typed.split(), str(place.parent if output.place else place))
+    path = Path("mine", output.file_name or f"earlier{output.ending}")
+    path.parent.mkdir()
+    path.write_bytes(output.same)
+    told = _refused(run, tmp_path, *output.typed.split(), str(path.parent if output.file_name else path))
     assert "--replace" in told
 
 
@@ -281,8 +283,8 @@ def test_an_output_folder_neither_is_nor_contains_an_input_or_something_else(run
     typed, inputs = FOLDERS[command, option]
     Path("mine").mkdir()
     Path("mine/notes.txt").write_text("my notes\n")
-    for place in ("mine", *inputs):
-        _refused(run, tmp_path, *typed.split(), place)
+    for folder in ("mine", *inputs):
+        _refused(run, tmp_path, *typed.split(), folder)
 
 
 @pytest.mark.parametrize(

@@ -33,70 +33,70 @@ class NoHead:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a file of mails, the file of the head, a base model, and a run with that head."""
-    place = tmp_path_factory.mktemp("own-head")
-    write_mails(place / "mails.csv", SPAM, HAM)
-    (place / "my_head.py").write_text(PROGRAM, encoding="utf-8")
-    base = write_base_model(place / "base")
-    head = head_from_file(f"{place / 'my_head.py'}:MyHead")
+    folder = tmp_path_factory.mktemp("own-head")
+    write_mails(folder / "mails.csv", SPAM, HAM)
+    (folder / "my_head.py").write_text(PROGRAM, encoding="utf-8")
+    base = write_base_model(folder / "base")
+    head = head_from_file(f"{folder / 'my_head.py'}:MyHead")
     bertsmith.finetune(
-        base, "classification", place / "run", train=place / "mails.csv", seeds=1, epochs=2, batch_size=8, head=head
+        base, "classification", folder / "run", train=folder / "mails.csv", seeds=1, epochs=2, batch_size=8, head=head
     )
-    return place
+    return folder
 
 
-def test_the_command_trains_what_the_library_trains(run, place: Path, tmp_path: Path) -> None:
+def test_the_command_trains_what_the_library_trains(run, folder: Path, tmp_path: Path) -> None:
     result = run(
-        "finetune", "--model", place / "base", "--task", "classification", "--train", place / "mails.csv", "--out",
-        tmp_path / "run", "--seeds", 1, "--epochs", 2, "--batch-size", 8, "--head", f"{place / 'my_head.py'}:MyHead",
+        "finetune", "--model", folder / "base", "--task", "classification", "--train", folder / "mails.csv", "--out",
+        tmp_path / "run", "--seeds", 1, "--epochs", 2, "--batch-size", 8, "--head", f"{folder / 'my_head.py'}:MyHead",
     )  # fmt: skip
     assert result.code == 0, result.err
     weights = "model/model.safetensors"
-    assert (tmp_path / "run" / weights).read_bytes() == (place / "run" / weights).read_bytes()
+    assert (tmp_path / "run" / weights).read_bytes() == (folder / "run" / weights).read_bytes()
 
 
-def test_it_is_scored_asked_and_converted(run, place: Path, tmp_path: Path) -> None:
-    folder, mails, head = place / "run" / "model", place / "mails.csv", ("--head", f"{place / 'my_head.py'}:MyHead")
-    scored = run("evaluate", "--model", place / "run", "--data", mails, "--json", *head)
+def test_it_is_scored_asked_and_converted(run, folder: Path, tmp_path: Path) -> None:
+    tuned, mails, head = folder / "run" / "model", folder / "mails.csv", ("--head", f"{folder / 'my_head.py'}:MyHead")
+    scored = run("evaluate", "--model", folder / "run", "--data", mails, "--json", *head)
     assert json.loads(scored.out)["examples"] == 24
-    answer = run("predict", "--model", folder, *head, stdin=f"{SPAM}\n{HAM}\n".encode())
+    answer = run("predict", "--model", tuned, *head, stdin=f"{SPAM}\n{HAM}\n".encode())
     assert (answer.code, len(answer.out.splitlines())) == (0, 2)
     asked = tmp_path / "asked.txt"
     asked.write_text(f"{SPAM}\n{HAM}\n", encoding="utf-8")
-    assert run("embed", asked, "--model", folder, "--out", tmp_path / "vectors.npy").code == 0
+    assert run("embed", asked, "--model", tuned, "--out", tmp_path / "vectors.npy").code == 0
 
-    converted = run("convert", folder, tmp_path / "copy", "--to", "huggingface")
+    converted = run("convert", tuned, tmp_path / "copy", "--to", "huggingface")
     assert (converted.code, len(converted.err.splitlines())) == (1, 1)
     assert "it has the user's own head MyHead; use it with bertsmith" in converted.err
-    convert(folder, tmp_path / "copy", to="huggingface")
+    convert(tuned, tmp_path / "copy", to="huggingface")
     assert "own_head.layers.0.weight" in load_any(tmp_path / "copy").tensors
     assert read_json(tmp_path / "copy" / "bertsmith.json")["own_head"] == "MyHead"
     assert run("predict", "--model", tmp_path / "copy", *head, stdin=f"{SPAM}\n{HAM}\n".encode()).out == answer.out
     for form, words in (("google", "whose head Google's code supports"), ("onnx", "whose head bertsmith knows")):
         pytest.importorskip("onnxruntime" if form == "onnx" else "numpy")
-        refused = run("convert", folder, tmp_path / form, "--to", form)
+        refused = run("convert", tuned, tmp_path / form, "--to", form)
         assert (refused.code, len(refused.err.splitlines())) == (1, 1)
         assert words in refused.err
         assert "found the user's head 'MyHead'" in refused.err
         assert not (tmp_path / form).exists()
 
 
-def test_without_the_option_each_command_says_in_one_line_what_it_needs(run, place: Path) -> None:
+def test_without_the_option_each_command_says_in_one_line_what_it_needs(run, folder: Path) -> None:
     for command in (["predict"], ["evaluate", "--data"], ["quantize", "--data"]):
-        files = [place / "mails.csv"] if command[-1] == "--data" else []
-        result = run(*command, *files, "--model", place / "run", stdin=b"a\n")
+        files = [folder / "mails.csv"] if command[-1] == "--data" else []
+        result = run(*command, *files, "--model", folder / "run", stdin=b"a\n")
         assert (result.code, result.out, len(result.err.splitlines())) == (1, "", 1)
         assert "fine-tuned with the user's head 'MyHead'; pass the class with --head FILE:CLASS" in result.err
 
 
-def test_a_server_has_it_too(place: Path) -> None:
+def test_a_server_has_it_too(folder: Path) -> None:
     pytest.importorskip("uvicorn")
     from bertsmith.app.server.process import load_models
 
-    head = own_head(f"{place / 'my_head.py'}:MyHead")
-    asked = load_models([f"mails={place / 'run'}"], device="cpu", head=head)["mails"]
-    assert asked.classify([SPAM]) == bertsmith.load(place / "run", device="cpu", head=head).classify([SPAM])
+    head = own_head(f"{folder / 'my_head.py'}:MyHead")
+    asked = load_models([f"mails={folder / 'run'}"], device="cpu", head=head)["mails"]
+    assert asked.classify([SPAM]) == bertsmith.load(folder / "run", device="cpu", head=head).classify([SPAM])
 
 
 @pytest.mark.parametrize(
@@ -108,11 +108,13 @@ def test_a_server_has_it_too(place: Path) -> None:
         ("{file}", "expected a head as FILE:CLASS"),
     ],
 )
-def test_a_head_that_is_none_is_reported_in_one_line(run, place: Path, head: str, message: str, tmp_path: Path) -> None:
+def test_a_head_that_is_none_is_reported_in_one_line(
+    run, folder: Path, head: str, message: str, tmp_path: Path
+) -> None:
     out = tmp_path / "run"
     result = run(
-        "finetune", "--model", place / "base", "--task", "classification", "--train", place / "mails.csv", "--out", out,
-        "--head", head.format(file=place / "my_head.py"),
+        "finetune", "--model", folder / "base", "--task", "classification", "--train", folder / "mails.csv", "--out",
+        out, "--head", head.format(file=folder / "my_head.py"),
     )  # fmt: skip
     assert (result.code, result.out, len(result.err.splitlines())) == (1, "", 1)
     assert message in result.err

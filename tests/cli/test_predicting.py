@@ -75,9 +75,9 @@ def test_the_characters_of_answers_are_those_of_the_context(run, tmp_path: Path)
     result = json.loads(answer.out)
     assert result["text"]
     assert len(result["n_best"]) > 5
-    for one in (result, *result["n_best"]):
+    for record in (result, *result["n_best"]):
         # The words of an answer have one space between them, whatever the context has.
-        assert " ".join(context[one["start"] : one["end"]].split()) == one["text"]
+        assert " ".join(context[record["start"] : record["end"]].split()) == record["text"]
 
 
 @pytest.mark.parametrize("kind", ["single", "windows", "number", "several labels"])
@@ -87,12 +87,12 @@ def test_an_empty_line_is_answered_as_in_the_library_and_reported_once(run, tmp_
     answer = run("predict", "--model", model, "--json", stdin="".join(f"{text}\n" for text in texts).encode())
     assert answer.code == 0, answer.err
     result = [json.loads(line) for line in answer.out.splitlines()]
-    assert [one.pop("id") for one in result] == ["1", "2", "3", "4", "5", "6"]
+    assert [record.pop("id") for record in result] == ["1", "2", "3", "4", "5", "6"]
     library = load(model, device="cpu")
     wanted = library.score(texts) if kind == "number" else library.classify(texts)
-    for one, other in zip(result, json.loads(json.dumps([one.to_dict() for one in wanted])), strict=True):
-        assert one.keys() == other.keys()
-        for name, value in one.items():
+    for record, other in zip(result, json.loads(json.dumps([record.to_dict() for record in wanted])), strict=True):
+        assert record.keys() == other.keys()
+        for name, value in record.items():
             if isinstance(value, float):
                 assert value == pytest.approx(other[name], rel=BATCH_TOLERANCE, abs=BATCH_TOLERANCE)
             elif isinstance(value, dict):
@@ -131,11 +131,11 @@ def test_scores_are_printed_and_counts_are_not(run, tmp_path: Path) -> None:
     assert {"exact", "f1", "has_ans_f1", "no_ans_f1"} <= set(names)
     assert not [name for name in names if "total" in name]
     assert re.search(r"^exact: [0-9.]+ \(95% interval [0-9.]+ to [0-9.]+\)$", result.out, re.MULTILINE)
-    found = json.loads(run("evaluate", "--model", model, "--data", data, "--json").out)
-    assert found["scores"]["total"] == 2
-    assert set(found["intervals"]) == {"exact", "f1"}
-    low, high = found["intervals"]["f1"]
-    assert 0 <= low <= found["scores"]["f1"] <= high <= 100
+    report = json.loads(run("evaluate", "--model", model, "--data", data, "--json").out)
+    assert report["scores"]["total"] == 2
+    assert set(report["intervals"]) == {"exact", "f1"}
+    low, high = report["intervals"]["f1"]
+    assert 0 <= low <= report["scores"]["f1"] <= high <= 100
 
 
 @pytest.mark.parametrize("task", ["mrpc", "squad2"])
@@ -172,10 +172,10 @@ def test_a_tagger_gives_an_empty_answer_to_an_empty_line(
     answer = run("predict", "--model", model, "--json", stdin="".join(f"{line}\n" for line in lines).encode())
     assert answer.code == 0, answer.err
     result = [json.loads(line) for line in answer.out.splitlines()]
-    assert [(one["id"], one["words"]) for one in result] == [
+    assert [(record["id"], record["words"]) for record in result] == [
         (str(number), some) for number, some in enumerate(words, start=1)
     ]
-    assert [len(one["entities"]) for one in result] == [len(some) for some in words]
+    assert [len(record["entities"]) for record in result] == [len(some) for some in words]
     plain = run("predict", "--model", model, stdin="".join(f"{line}\n" for line in lines).encode())
     assert plain.out.split("\n")[:-1] == [" ".join(f"{word}/B-PER" for word in some) for some in words]
 

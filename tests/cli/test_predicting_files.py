@@ -38,10 +38,10 @@ def test_a_table_is_written_with_the_answers_next_to_its_columns(run, tmp_path: 
     assert first[:3] == ["1", "the film; it\r\nwas good", "x"]
     assert second == ["2", " ", "y", "", ""]
     printed = [json.loads(line) for line in run(*asked, "--json").out.splitlines()]
-    assert [one["id"] for one in printed] == ["1", "3"]
-    for row, one in zip((first, third), printed, strict=True):
-        assert row[3] == one["label"]
-        assert row[4] == f"{one['probabilities'][one['label']]:.4f}"
+    assert [record["id"] for record in printed] == ["1", "3"]
+    for row, record in zip((first, third), printed, strict=True):
+        assert row[3] == record["label"]
+        assert row[4] == f"{record['probabilities'][record['label']]:.4f}"
 
 
 @pytest.mark.parametrize(
@@ -79,12 +79,12 @@ def test_a_csv_file_keeps_its_form(run, tmp_path: Path, separator: str, end: str
 def test_predictions_that_the_encoding_of_the_table_lacks_are_refused(tmp_path: Path) -> None:
     table = tmp_path / "in.csv"
     table.write_bytes("text;a\nl'été;1\n".encode("cp1252"))
-    place = f"line 2 of '{table}'"
+    location = f"line 2 of '{table}'"
     form = (table, ["text", "a"], ["prediction"])
-    written = _with_cells(*form, {place: {"prediction": "été"}}, "cp1252")
+    written = _with_cells(*form, {location: {"prediction": "été"}}, "cp1252")
     assert written.decode("cp1252") == "text;a;prediction\nl'été;1;été\n"
     with pytest.raises(InputError, match="save the table as UTF-8"):
-        _with_cells(*form, {place: {"prediction": "夏"}}, "cp1252")
+        _with_cells(*form, {location: {"prediction": "夏"}}, "cp1252")
 
 
 def test_a_cell_with_any_line_end_remains_one_cell(run, tmp_path: Path) -> None:

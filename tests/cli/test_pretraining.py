@@ -56,11 +56,11 @@ def test_a_resumed_run_needs_no_options_and_equals_an_uninterrupted_one(
     page = tmp_path / "page.html"
     assert run("report", tmp_path / "straight", tmp_path / "other", "--out", page) == (0, f"{page}\n", "")
     monkeypatch.chdir(tmp_path / "corpus")
-    own = [(tmp_path / name / "report.html").read_bytes() for name in ("straight", "other")]
+    pages = [(tmp_path / name / "report.html").read_bytes() for name in ("straight", "other")]
     compared = tmp_path / "corpus" / "report-straight-other.html"
     assert run("report", tmp_path / "straight", tmp_path / "other") == (0, f"{compared}\n", "")
     assert compared.read_bytes() == page.read_bytes()
-    assert own == [(tmp_path / name / "report.html").read_bytes() for name in ("straight", "other")]
+    assert pages == [(tmp_path / name / "report.html").read_bytes() for name in ("straight", "other")]
     filled = run("fill", "--model", tmp_path / "straight" / "model", "the [MASK] went")
     assert len(filled.out.splitlines()) == 5
 
@@ -114,27 +114,27 @@ def test_too_few_minutes_are_one_line_and_leave_nothing(run, corpus, tmp_path) -
 
 def test_a_run_without_a_step_is_kept_and_can_be_resumed_with_another_budget(run, corpus, tmp_path) -> None:
     """As after a kill in the trial steps: what the message of too few minutes says can be done."""
-    place, straight = tmp_path / "run", tmp_path / "straight"
-    for out in (place, straight):
+    broken, straight = tmp_path / "run", tmp_path / "straight"
+    for out in (broken, straight):
         assert run("pretrain", corpus, "--out", out, "--steps", 4, *SMALL).code == 0
-    record = json.loads((place / "settings.json").read_text(encoding="utf-8"))
+    record = json.loads((broken / "settings.json").read_text(encoding="utf-8"))
     del record["resolved"]
     record["settings"]["train"] |= {"steps": None, "minutes": 0.0001}
     for left in ("checkpoints", "model"):
-        shutil.rmtree(place / left)
-    (place / "metrics.jsonl").unlink()
-    (place / "settings.json").write_text(json.dumps(record), encoding="utf-8")
+        shutil.rmtree(broken / left)
+    (broken / "metrics.jsonl").unlink()
+    (broken / "settings.json").write_text(json.dumps(record), encoding="utf-8")
     for again in range(2):
-        refused = run("pretrain", corpus, "--out", place, "--resume")
+        refused = run("pretrain", corpus, "--out", broken, "--resume")
         assert (refused.code, refused.out, refused.err.count("\n")) == (1, "", 1), again
         assert "--minutes, or give --steps or --tokens instead; --resume takes them" in refused.err
-    other = run("pretrain", corpus, "--out", place, "--resume", "--steps", 4, "--learning-rate", 0.5)
+    other = run("pretrain", corpus, "--out", broken, "--resume", "--steps", 4, "--learning-rate", 0.5)
     assert "learning_rate = 0.5" in other.err
-    resumed = run("pretrain", corpus, "--out", place, "--resume", "--steps", 4)
+    resumed = run("pretrain", corpus, "--out", broken, "--resume", "--steps", 4)
     assert resumed.code == 0, resumed.err
-    models = [(out / "model" / "model.safetensors").read_bytes() for out in (place, straight)]
+    models = [(out / "model" / "model.safetensors").read_bytes() for out in (broken, straight)]
     assert models[0] == models[1]
-    more = run("pretrain", corpus, "--out", place, "--resume", "--minutes", 1)
+    more = run("pretrain", corpus, "--out", broken, "--resume", "--minutes", 1)
     assert "train.minutes = 1.0 (was None); train.steps = None (was 4)" in more.err
 
 
@@ -151,8 +151,8 @@ def test_a_run_folder_that_exists_is_refused_without_resume_and_needed_with_it(r
 def test_rates_are_not_measured_on_a_damaged_corpus(run, corpus: Path) -> None:
     shard = next(corpus.glob("*.arrow"))
     data = bytearray(shard.read_bytes())
-    place = data.index(bytes(4), len(data) // 3)
-    data[place] ^= 1
+    position = data.index(bytes(4), len(data) // 3)
+    data[position] ^= 1
     shard.write_bytes(bytes(data))
     result = run("rates", corpus, "--rows", 30, "--max-length", 16)
     assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)

@@ -24,9 +24,9 @@ def files(tmp_path: Path) -> dict[str, Path]:
 def numbers(value: object) -> list[float]:
     """All numbers in parsed JSON, in order."""
     if isinstance(value, dict):
-        return [found for part in value.values() for found in numbers(part)]
+        return [number for part in value.values() for number in numbers(part)]
     if isinstance(value, list):
-        return [found for part in value for found in numbers(part)]
+        return [number for part in value for number in numbers(part)]
     return [float(value)] if isinstance(value, int | float) else []
 
 
@@ -47,14 +47,14 @@ def test_plain_products_give_the_same_answers_and_are_named(
     if name == "ask":
         write_model(tmp_path / "reader", "answer")
     stdin = b"the film was good\n" if name == "predict" else b""
-    found = {}
+    answers = {}
     for products in ("auto", "plain"):
         result = run(*command, "--json", "--products", products, stdin=stdin)
         assert result.code == 0, result.err
         assert ("products: plain" in result.err) == (products == "plain")
-        found[products] = numbers([json.loads(line) for line in result.out.splitlines()])
-    assert found["plain"]
-    np.testing.assert_allclose(found["plain"], found["auto"], rtol=BATCH_TOLERANCE, atol=BATCH_TOLERANCE)
+        answers[products] = numbers([json.loads(line) for line in result.out.splitlines()])
+    assert answers["plain"]
+    np.testing.assert_allclose(answers["plain"], answers["auto"], rtol=BATCH_TOLERANCE, atol=BATCH_TOLERANCE)
 
 
 def test_evaluate_says_how_linear_layers_were_computed(run, files: dict[str, Path]) -> None:

@@ -312,8 +312,8 @@ def test_a_word_in_two_sentences_is_compared_with_its_static_vector(run, model: 
     assert answer["cosine"] < 0.999
     assert answer["contexts"][1] == {"left": "he bought a ", "word": "man", "right": " , a tweet", "nearest": []}
     words = load(model).features([first.split(), second.split()])
-    one, other = words[0][1], words[1][3]
-    assert answer["cosine"] == pytest.approx(float(one @ other / one.norm() / other.norm()), abs=1e-5)
+    vector, other = words[0][1], words[1][3]
+    assert answer["cosine"] == pytest.approx(float(vector @ other / vector.norm() / other.norm()), abs=1e-5)
     alike = json.loads(run("contexts", "man", first, first, "--model", model, "--json").out)
     assert alike["cosine"] == pytest.approx(1, abs=1e-6)
 
@@ -348,7 +348,7 @@ def test_a_word_in_two_sentences_has_one_vector_without_context(run, model: Path
     )
     answer = json.loads(run(*command, "--vectors", vectors, "--top", 1, "--json").out)
     assert answer["without_context"]["cosine"] == pytest.approx(1)
-    assert [one["word"] for one in answer["without_context"]["neighbours"]] == ["woman"]
+    assert [neighbour["word"] for neighbour in answer["without_context"]["neighbours"]] == ["woman"]
     assert answer["cosine"] < 0.999, "that of the model depends on the sentence"
     vectors.write_text("3 2\nman 1 0\nwoman 0.8 0.6\nstore 0 1\n", encoding="utf-8")
     command[2] = "Man, the store"
@@ -404,9 +404,9 @@ def test_vector_geometry_is_described_and_corrected(run, crowded: Path, tmp_path
 
 def test_files_are_replaced_on_request_and_inputs_never(run, crowded: Path, tmp_path: Path) -> None:
     content, out = crowded.read_bytes(), tmp_path / "y.npy"
-    own = run("vectors", crowded, "--center", "--out", crowded, "--replace")
-    assert own.code == 1
-    assert "apart from the input" in own.err
+    answer = run("vectors", crowded, "--center", "--out", crowded, "--replace")
+    assert answer.code == 1
+    assert "apart from the input" in answer.err
     assert crowded.read_bytes() == content
     command = ["vectors", crowded, "--center", "--out", out]
     assert run(*command).code == 0

@@ -45,7 +45,7 @@ def test_at_a_terminal_a_message_says_that_lines_are_expected(capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    ("given", "lines"),
+    ("stdin", "lines"),
     [
         (b"", []),
         (b"\n", [""]),
@@ -55,19 +55,19 @@ def test_at_a_terminal_a_message_says_that_lines_are_expected(capsys: pytest.Cap
         ("a\u2028b\x0bc\n".encode(), ["a b ##c"]),
     ],
 )
-def test_there_is_one_line_out_for_every_line_in(run, vocabulary: Path, given: bytes, lines: list[str]) -> None:
-    result = run("tokenize", "--vocab", vocabulary, stdin=given)
+def test_there_is_one_line_out_for_every_line_in(run, vocabulary: Path, stdin: bytes, lines: list[str]) -> None:
+    result = run("tokenize", "--vocab", vocabulary, stdin=stdin)
     assert result == (0, "".join(f"{line}\n" for line in lines), "")
 
 
 def test_many_lines_are_processed_completely(run, vocabulary: Path) -> None:
-    given = [f"the man {'abcde'[number % 5]} tweeting {'bought ' * (number % 7)}" for number in range(60_000)]
+    texts = [f"the man {'abcde'[number % 5]} tweeting {'bought ' * (number % 7)}" for number in range(60_000)]
     tokenizer = WordPieceTokenizer(Vocabulary.load(vocabulary))
-    result = run("tokenize", "--vocab", vocabulary, stdin="\n".join(given).encode())
+    result = run("tokenize", "--vocab", vocabulary, stdin="\n".join(texts).encode())
     lines = result.out.splitlines()
-    assert len(lines) == len(given)
+    assert len(lines) == len(texts)
     for number in (0, 1, 29_999, 59_999):
-        assert lines[number] == " ".join(tokenizer.tokenize(given[number]))
+        assert lines[number] == " ".join(tokenizer.tokenize(texts[number]))
 
 
 def test_bytes_that_are_not_utf8_are_refused_after_the_lines_before_them_or_dropped(run, vocabulary: Path) -> None:

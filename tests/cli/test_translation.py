@@ -15,10 +15,12 @@ def test_a_model_is_trained_on_pairs_and_translates_lines(run, tmp_path: Path) -
     rng = np.random.default_rng(0)
     rows = [" ".join(rng.choice(list("abcdef"), 3)) for _ in range(40)]
     for name, part in (("pairs", rows[:30]), ("dev", rows[30:])):
-        (tmp_path / f"{name}.tsv").write_text("".join(f"{one}\t{one[::-1]}\n" for one in part), encoding="utf-8")
+        (tmp_path / f"{name}.tsv").write_text(
+            "".join(f"{letters}\t{letters[::-1]}\n" for letters in part), encoding="utf-8"
+        )
     out = tmp_path / "run"
-    given = ("--dev", tmp_path / "dev.tsv", "--pieces", 11, "--steps", 4, "--rows-per-step", 8, "--device", "cpu")
-    trained = run("train-translation", tmp_path / "pairs.tsv", "--out", out, *given, "--precision", "fp32")
+    options = ("--dev", tmp_path / "dev.tsv", "--pieces", 11, "--steps", 4, "--rows-per-step", 8, "--device", "cpu")
+    trained = run("train-translation", tmp_path / "pairs.tsv", "--out", out, *options, "--precision", "fp32")
     assert trained.code == 0, trained.err
     assert "held_out_bleu" in trained.out
     assert trained.out.endswith(f"model: {out / 'model'}\n")
@@ -27,11 +29,15 @@ def test_a_model_is_trained_on_pairs_and_translates_lines(run, tmp_path: Path) -
     assert result.code == 0, result.err
     model, tokenizer = read_translation_model(out)
     expected = translate(model, tokenizer, ["a b c", "", "d e"], SearchSettings(longer=3))
-    assert result.out.splitlines() == [one.text for one in expected]
+    assert result.out.splitlines() == [translation.text for translation in expected]
     lines = run("translate", "--model", out, "--json", "--beam", 1, "--device", "cpu", stdin=b"a b c\n")
-    (one,) = translate(model, tokenizer, ["a b c"], SearchSettings(beam=1))
-    assert json.loads(lines.out) == {"text": one.text, "score": one.score, "has_ended": one.has_ended}
-    unended = sum(not one.has_ended for one in expected)
+    (translation,) = translate(model, tokenizer, ["a b c"], SearchSettings(beam=1))
+    assert json.loads(lines.out) == {
+        "text": translation.text,
+        "score": translation.score,
+        "has_ended": translation.has_ended,
+    }
+    unended = sum(not translation.has_ended for translation in expected)
     assert ("not ended by the model" in result.err) == (unended > 0)
     assert ("with text got an empty translation" in result.err) == any(not expected[index].text for index in (0, 2))
 
@@ -43,9 +49,9 @@ def test_a_model_is_trained_on_pairs_and_translates_lines(run, tmp_path: Path) -
 def test_an_lstm_is_trained_resumed_and_translates_by_the_same_commands(run, tmp_path: Path) -> None:
     rows = ["a b c\tc b a", "a b\tb a", "b c\tc b", "c a b\tb a c"]
     (tmp_path / "pairs.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
-    out, given = tmp_path / "run", ("--pieces", 8, "--device", "cpu", "--precision", "fp32")
+    out, options = tmp_path / "run", ("--pieces", 8, "--device", "cpu", "--precision", "fp32")
     chosen = ("--architecture", "lstm", "--score", "concat", "--steps", 3, "--rows-per-step", 4)
-    trained = run("train-translation", tmp_path / "pairs.tsv", "--out", out, *given, *chosen)
+    trained = run("train-translation", tmp_path / "pairs.tsv", "--out", out, *options, *chosen)
     assert trained.code == 0, trained.err
     config = json.loads((out / "model/config.json").read_text(encoding="utf-8"))
     assert (config["model_type"], config["score"]) == ("lstm", "concat")
@@ -53,12 +59,12 @@ def test_an_lstm_is_trained_resumed_and_translates_by_the_same_commands(run, tmp
     assert result.code == 0, result.err
     model, tokenizer = read_translation_model(out)
     expected = translate(model, tokenizer, ["a b c", ""], SearchSettings(longer=2))
-    assert result.out.splitlines() == [one.text for one in expected]
+    assert result.out.splitlines() == [translation.text for translation in expected]
     assert run("train-translation", "--out", out, "--resume").code == 0
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         (("--score", "dot"), "no score for the architecture 'transformer'"),
         (("--architecture", "lstm", "--positions", "none"), "no positions for the architecture 'lstm'"),
@@ -66,9 +72,9 @@ def test_an_lstm_is_trained_resumed_and_translates_by_the_same_commands(run, tmp
         (("--architecture", "gru"), "unknown architecture 'gru'; use one of 'lstm', 'transformer'"),
     ],
 )
-def test_options_of_the_other_architecture_and_unknown_ones_are_refused_in_one_line(run, tmp_path, given, message):
+def test_options_of_the_other_architecture_and_unknown_ones_are_refused_in_one_line(run, tmp_path, options, message):
     (tmp_path / "pairs.tsv").write_text("a\tb\n", encoding="utf-8")
-    refused = run("train-translation", tmp_path / "pairs.tsv", "--out", tmp_path / "run", "--steps", 1, *given)
+    refused = run("train-translation", tmp_path / "pairs.tsv", "--out", tmp_path / "run", "--steps", 1, *options)
     assert (refused.code, refused.err.count("\n")) == (1, 1)
     assert message in refused.err
     assert not (tmp_path / "run").exists()

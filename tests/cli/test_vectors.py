@@ -259,15 +259,15 @@ def test_words_of_a_file_have_their_vectors_line_and_characters(run, model, text
     out = tmp_path / "w.parquet"
     result = run("features", text, "--model", model, "--out", out, "--layers", "-1,0", "--words", "mean", "--json")
     summary = json.loads(result.out)
-    (found,) = list(load_token_features(model, layers="-1,0", unit="mean").read(LINES))
-    assert (summary["rows"], summary["width"], summary["empty_texts"]) == (len(found.token), 64, 1)
+    (features,) = list(load_token_features(model, layers="-1,0", unit="mean").read(LINES))
+    assert (summary["rows"], summary["width"], summary["empty_texts"]) == (len(features.token), 64, 1)
     assert summary["long_texts"] == 1
     table = pq.read_table(out)
-    assert table["line"].to_pylist() == found.line.tolist()
-    assert table["word"].to_pylist() == found.token
+    assert table["line"].to_pylist() == features.line.tolist()
+    assert table["word"].to_pylist() == features.token
     for line, word, begin, end in zip(*(table[name].to_pylist() for name in table.column_names[:4]), strict=True):
         assert LINES[line][begin:end] == word
-    np.testing.assert_allclose(np.stack(table["vector"].to_numpy()), found.vectors, atol=2e-6)
+    np.testing.assert_allclose(np.stack(table["vector"].to_numpy()), features.vectors, atol=2e-6)
 
 
 def test_pieces_of_a_file_go_to_an_array_with_an_index_file(run, model, text, tmp_path):

@@ -73,10 +73,10 @@ def test_the_same_text_gives_the_same_file_and_capitals_stay_if_wanted(run, tmp_
 def test_a_vocabulary_may_be_learned_by_the_rules_of_the_original_code(run, tmp_path: Path) -> None:
     text = tmp_path / "greek.txt"
     text.write_text("ΟΔΟΣ λόγος\n" * 20, encoding="utf-8")
-    for rules, found in (("huggingface", False), ("google", True)):
+    for rules, keeps_final in (("huggingface", False), ("google", True)):
         assert run("vocab", text, "--size", 25, "--out", tmp_path / rules, "--rules", rules).code == 0
         # The original code makes a final sigma of the last letter.
-        assert ("##οδος" in (pieces := Vocabulary.load(tmp_path / rules).pieces) or "οδος" in pieces) is found
+        assert ("##οδος" in (pieces := Vocabulary.load(tmp_path / rules).pieces) or "οδος" in pieces) is keeps_final
 
 
 def test_stdin_is_a_text_too(run, tmp_path, texts) -> None:
@@ -121,11 +121,11 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_word_is_counted(
     monkeypatch.setattr(words, "count_files", None)
     file = tmp_path / "file"
     file.write_bytes(b"mine")
-    for place in (texts, file / "vocab.txt"):
-        places = {"--out": tmp_path / "vocab.txt"} | {option: place}
+    for target in (texts, file / "vocab.txt"):
+        places = {"--out": tmp_path / "vocab.txt"} | {option: target}
         result = run("vocab", texts, *(part for pair in places.items() for part in pair))
         assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
-        assert f"'{place}'" in result.err
+        assert f"'{target}'" in result.err
         assert ".partial" not in result.err
 
 

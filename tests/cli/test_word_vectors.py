@@ -27,7 +27,7 @@ def test_vectors_are_converted_and_answer_the_same(run, trained):
     for to in ("text", "binary"):
         assert run("vectors", "convert", trained, "--to", to, "--out", f"v.{to}").code == 0
     for typed in (["neighbours", "w1", "--count", "3"], ["analogy", "w1", "w2", "w3"], ["similarity", "w1", "w2"]):
-        answers = {run("vectors", typed[0], place, *typed[1:]).out for place in (trained, "v.text", "v.binary")}
+        answers = {run("vectors", typed[0], vectors, *typed[1:]).out for vectors in (trained, "v.text", "v.binary")}
         assert len(answers) == 1
         assert answers != {""}
     again = run("vectors", "convert", trained, "--to", "text", "--out", "v.text")

@@ -18,8 +18,8 @@ def stream_here(engine: str, parts: list[dict[str, Any]], stage: Stage) -> Itera
     for part in parts:
         table = pa.Table.from_pylist([part])
         for rows in [table] if stage.read is None else stage.read(table):
-            for found in worker(rows):
-                yield found if isinstance(found, pa.Table) else Objects(found)
+            for made in worker(rows):
+                yield made if isinstance(made, pa.Table) else Objects(made)
 
 
 class Objects:

@@ -41,8 +41,8 @@ def watch(patch: Patch, address: str, log: Path, stop: int | None = None) -> Non
     """
     real = engine.stream if address else stream_here
 
-    def stream(*given: Any) -> Iterator[Any]:
-        for number, table in enumerate(real(*given)):
+    def stream(*arguments: Any) -> Iterator[Any]:
+        for number, table in enumerate(real(*arguments)):
             if number == stop:
                 os.kill(os.getpid(), signal.SIGKILL)
             with open(log, "a", encoding="utf-8") as file:

@@ -41,13 +41,13 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("inputs")
-    write_texts(place / "texts")
-    (place / "pieces.txt").write_text("\n".join(TOKENIZER.vocabulary.pieces) + "\n")
-    (place / "lines.txt").write_text("\n".join(LINES) + "\n")
-    write_base_model(place / "base")
-    write_model(place / "task", "single")
-    return place
+    folder = tmp_path_factory.mktemp("inputs")
+    write_texts(folder / "texts")
+    (folder / "pieces.txt").write_text("\n".join(TOKENIZER.vocabulary.pieces) + "\n")
+    (folder / "lines.txt").write_text("\n".join(LINES) + "\n")
+    write_base_model(folder / "base")
+    write_model(folder / "task", "single")
+    return folder
 
 
 @pytest.fixture(params=["", pytest.param("two nodes", marks=pytest.mark.slow)], ids=["here", "two nodes"])
@@ -211,8 +211,8 @@ def test_workers_that_are_killed_and_a_node_that_is_lost_cost_nothing(
 
     real = cluster_engine.stream
 
-    def stream(*given: Any) -> Iterator[Any]:
-        for table in real(*given):
+    def stream(*arguments: Any) -> Iterator[Any]:
+        for table in real(*arguments):
             if not killed:
                 kill()
             yield table

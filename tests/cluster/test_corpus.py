@@ -70,11 +70,11 @@ class StoppedError(Exception):
 def stop_after(tables: int, monkeypatch: pytest.MonkeyPatch, parts: list[Any]) -> None:
     """Lets a stream end with an error after some tables; collects the parts that streams begin with."""
 
-    def stream(engine: str, given: Any, stage: Any) -> Any:
-        parts.extend(json.loads(part["part"]) for part in given)
-        if not given:
+    def stream(engine: str, rows: Any, stage: Any) -> Any:
+        parts.extend(json.loads(part["part"]) for part in rows)
+        if not rows:
             return
-        yield from itertools.islice(stream_here(engine, given, stage), tables)
+        yield from itertools.islice(stream_here(engine, rows, stage), tables)
         raise StoppedError
 
     monkeypatch.setattr(cluster_corpus, "stream", stream)

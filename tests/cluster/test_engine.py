@@ -72,7 +72,7 @@ def test_another_cluster_than_the_connected_one_is_refused(connected, monkeypatc
 
 @pytest.mark.parametrize("kind", [Exception, RuntimeError, ConnectionError])
 def test_a_cluster_that_does_not_start_is_one_line(connected, kind) -> None:
-    def init(**given: Any) -> None:
+    def init(**options: Any) -> None:
         raise kind("The current node timed out during startup.\nThis could happen because of load.")
 
     connected.is_initialized, connected.init = lambda: False, init
@@ -82,7 +82,7 @@ def test_a_cluster_that_does_not_start_is_one_line(connected, kind) -> None:
 
 
 def test_an_error_that_is_no_matter_of_the_cluster_is_raised_as_it_is(connected) -> None:
-    def init(**given: Any) -> None:
+    def init(**options: Any) -> None:
         raise TypeError("a mistake of ours")
 
     connected.is_initialized, connected.init = lambda: False, init

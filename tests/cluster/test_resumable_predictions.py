@@ -27,8 +27,8 @@ def engine(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Predictor.stream, "__defaults__", (3, None))
-    for place in ("inference.cluster.predictions", "app.library.lines"):
-        monkeypatch.setattr(f"bertsmith.{place}.BLOCK", 3)
+    for module in ("inference.cluster.predictions", "app.library.lines"):
+        monkeypatch.setattr(f"bertsmith.{module}.BLOCK", 3)
     monkeypatch.setattr(resumable_predictions, "_SAVED_LINES", 4)
 
 
@@ -41,7 +41,10 @@ def test_a_file_that_was_stopped_anywhere_ends_with_the_bytes_of_an_undisturbed_
 ) -> None:
     model = write_model(tmp_path / "task", "single")
     assert len(list(written(model, tmp_path / "one.jsonl", "local"))) == len(LINES)
-    expected = [{"id": example.id, **found.to_dict()} for example, found in predict_lines(PredictRequest(model), LINES)]
+    expected = [
+        {"id": example.id, **prediction.to_dict()}
+        for example, prediction in predict_lines(PredictRequest(model), LINES)
+    ]
     assert [json.loads(line) for line in (tmp_path / "one.jsonl").read_text().splitlines()] == expected
     out, computed, real = tmp_path / "many.jsonl", [], Predictor.predict
     monkeypatch.setattr(
@@ -91,10 +94,10 @@ def test_an_interruption_between_writing_and_counting_writes_no_line_twice(tmp_p
     list(written(model, tmp_path / "one.jsonl", "local"))
     real = resumable_predictions._Unfinished.add
 
-    def interrupted(self: Any, *given: Any) -> None:
+    def interrupted(self: Any, *arguments: Any) -> None:
         if self._counted[0] == 6:
             raise KeyboardInterrupt
-        real(self, *given)
+        real(self, *arguments)
 
     with monkeypatch.context() as patched:
         patched.setattr(resumable_predictions._Unfinished, "add", interrupted)

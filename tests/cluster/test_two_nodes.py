@@ -54,8 +54,8 @@ def expected(tmp_path: Path, texts: Path) -> dict[str, str]:
 
 def workers_of(nodes: Sequence[Any]) -> list[int]:
     """The processes of some nodes that encode blocks."""
-    raylets = {one.process.pid for node in nodes for one in node.all_processes["raylet"]}
-    found = []
+    raylets = {process.process.pid for node in nodes for process in node.all_processes["raylet"]}
+    workers = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
@@ -66,8 +66,8 @@ def workers_of(nodes: Sequence[Any]) -> list[int]:
             except OSError:
                 continue
             if title.startswith(b"ray::MapWorker") and int(parent) in raylets:
-                found.append(int(entry.name))
-    return found
+                workers.append(int(entry.name))
+    return workers
 
 
 def test_two_nodes_write_the_bytes_of_one_process(engine, texts, tmp_path) -> None:
@@ -138,9 +138,9 @@ corpus.build_corpus_on({engine!r}, [{str(texts)!r}], small_tokenizer(), {str(tmp
 @pytest.mark.slow
 def test_vocabulary_vectors_and_predictions_are_those_of_one_process(engine, texts, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(cluster_engine, "num_gpus", lambda device: 0)
-    one, many = learn_vocabulary([texts], 80), learn_vocabulary([texts], 80, engine=engine)
-    assert many.tokenizer.vocabulary.digest == one.tokenizer.vocabulary.digest
-    assert many.report == one.report
+    alone, many = learn_vocabulary([texts], 80), learn_vocabulary([texts], 80, engine=engine)
+    assert many.tokenizer.vocabulary.digest == alone.tokenizer.vocabulary.digest
+    assert many.report == alone.report
     lines = ["the film was good", "", "a boat", "the film", "good"] * 900
     (tmp_path / "lines.txt").write_text("\n".join(lines))
     model = write_base_model(tmp_path / "model")

@@ -50,11 +50,11 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_vector_file_has_the_bytes_of_one_process(here, model, text, tmp_path, write: Any, name, options) -> None:
     if "encoding" in options:
         Path(text).write_bytes(Path(text).read_bytes().replace(b"boat", b"bo\xe4t"))
-    one = write(text, model, tmp_path / "one" / name, **options)
+    alone = write(text, model, tmp_path / "one" / name, **options)
     many = write(text, model, tmp_path / "many" / name, engine=here, **options)
     assert digests(tmp_path / "many") == digests(tmp_path / "one")
-    assert (many.counts, many.notes, many.rows) == (one.counts, one.notes, one.rows)
-    assert one.counts["empty_texts"] == 4
+    assert (many.counts, many.notes, many.rows) == (alone.counts, alone.notes, alone.rows)
+    assert alone.counts["empty_texts"] == 4
 
 
 def test_a_job_that_was_stopped_resumes_after_its_last_block(here, model, text, tmp_path, monkeypatch) -> None:
@@ -119,12 +119,13 @@ def test_predictions_are_those_of_one_process(here, tmp_path, monkeypatch, kind)
     monkeypatch.setattr("bertsmith.inference.cluster.predictions.BLOCK", 3)
     model = write_model(tmp_path / "task", kind)
     lines = ["the film was good", "", "a boat", "the film", "good"] * 2
-    one = [(example.id, found.to_dict()) for example, found in predict_lines(PredictRequest(model), lines)]
+    alone = [(example.id, prediction.to_dict()) for example, prediction in predict_lines(PredictRequest(model), lines)]
     many = [
-        (example.id, found.to_dict()) for example, found in predict_lines(PredictRequest(model, engine=here), lines)
+        (example.id, prediction.to_dict())
+        for example, prediction in predict_lines(PredictRequest(model, engine=here), lines)
     ]
-    assert many == one
-    assert len(one) == len(lines)
+    assert many == alone
+    assert len(alone) == len(lines)
 
 
 def test_lines_are_read_only_as_far_as_they_are_predicted(here, tmp_path, monkeypatch) -> None:

@@ -22,21 +22,21 @@ def test_the_vocabulary_and_its_report_are_those_of_one_process(here, tmp_path: 
     texts = write_texts(tmp_path / "texts", large=300)
     for most in (100, 2):  # files with a line of their own in the report
         monkeypatch.setattr(file_words, "MOST_FILES", most)
-        one = learn_vocabulary([texts], 80)
+        alone = learn_vocabulary([texts], 80)
         many = learn_vocabulary([texts], 80, engine=here)
-        assert many.tokenizer.vocabulary.digest == one.tokenizer.vocabulary.digest
-        assert many.report == one.report
-        assert many.notes == one.notes
-        assert ("further files" in str(one.report)) == (most == 2)
+        assert many.tokenizer.vocabulary.digest == alone.tokenizer.vocabulary.digest
+        assert many.report == alone.report
+        assert many.notes == alone.notes
+        assert ("further files" in str(alone.report)) == (most == 2)
 
 
 def test_languages_are_counted_as_by_one_process(here, tmp_path: Path) -> None:
     write_texts(tmp_path / "texts" / "en")
     write_texts(tmp_path / "texts" / "de", documents=5)
-    one = learn_vocabulary([tmp_path / "texts"], 80, languages=True)
+    alone = learn_vocabulary([tmp_path / "texts"], 80, languages=True)
     many = learn_vocabulary([tmp_path / "texts"], 80, languages=True, engine=here)
-    assert many.tokenizer.vocabulary.digest == one.tokenizer.vocabulary.digest
-    assert (many.report, many.notes) == (one.report, one.notes)
+    assert many.tokenizer.vocabulary.digest == alone.tokenizer.vocabulary.digest
+    assert (many.report, many.notes) == (alone.report, alone.notes)
 
 
 def test_a_file_that_is_not_text_is_named(here, tmp_path: Path) -> None:
@@ -51,8 +51,8 @@ def test_a_count_that_was_stopped_counts_only_the_files_that_are_left(
 ) -> None:
     texts = write_texts(tmp_path / "texts" / "en", large=300).parent
     write_texts(tmp_path / "texts" / "de", documents=5)
-    one = learn_vocabulary([texts], 80, languages=languages)
-    place, counted = tmp_path / "vocab.txt.partial", []
+    alone = learn_vocabulary([texts], 80, languages=languages)
+    path, counted = tmp_path / "vocab.txt.partial", []
 
     def learned(stop: int, **options: bool) -> LearnedVocabulary:
         def stream(engine: str, parts: list[Any], stage: Any) -> Iterator[Any]:
@@ -63,7 +63,7 @@ def test_a_count_that_was_stopped_counts_only_the_files_that_are_left(
                 yield table
 
         monkeypatch.setattr(words, "stream", stream)
-        kept = Kept(place, "vocabulary", **{"replace": False, "resume": False, **options})
+        kept = Kept(path, "vocabulary", **{"replace": False, "resume": False, **options})
         return _learned(VocabularyRequest([texts], 80, languages=languages, engine=here), kept)
 
     with pytest.raises(KeyboardInterrupt):
@@ -71,10 +71,10 @@ def test_a_count_that_was_stopped_counts_only_the_files_that_are_left(
     with pytest.raises(RunError, match=r"no unfinished vocabulary in '.*'; found one; resume with --resume"):
         learned(9)
     many = learned(99, resume=True)
-    assert many.tokenizer.vocabulary.digest == one.tokenizer.vocabulary.digest
-    assert (many.report, many.notes) == (one.report, one.notes)
+    assert many.tokenizer.vocabulary.digest == alone.tokenizer.vocabulary.digest
+    assert (many.report, many.notes) == (alone.report, alone.notes)
     assert len(counted) == len(set(counted)) > 3, "each file once"
-    kept = Kept(place, "vocabulary", replace=False, resume=True)
+    kept = Kept(path, "vocabulary", replace=False, resume=True)
     with pytest.raises(
         RunError, match=r"the rules that the unfinished vocabulary in .* was started with; found others"
     ):

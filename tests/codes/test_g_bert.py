@@ -51,8 +51,8 @@ def test_the_parameters_are_as_many_as_published(with_tree: bool, published: int
         graph_nodes=3194 if with_tree else 0,
     )
     with torch.device("meta"):
-        own = GBert(shape, [1997, 468], graphs, seed=None)
-    counted = sum(p.numel() for name, p in own.named_parameters() if not name.startswith("pretraining."))
+        built = GBert(shape, [1997, 468], graphs, seed=None)
+    counted = sum(p.numel() for name, p in built.named_parameters() if not name.startswith("pretraining."))
     assert counted == published == shape.num_parameters(heads=True)
 
 
@@ -92,43 +92,43 @@ def test_graph_attention_is_the_weighted_sum_of_the_nodes_that_are_read() -> Non
 @pytest.mark.parametrize("tree", [True, False])
 @torch.no_grad()
 def test_the_vector_of_a_visit_depends_on_its_codes_but_not_on_their_order_or_the_batch(tree: bool) -> None:
-    own = model(tree=tree)
+    network = model(tree=tree)
     visits = [np.array(ids) for ids in ([2, 6, 8, 9], [2, 9, 6, 8], [2, 6], [2, 10])]
-    together = own.bert.vectors(Batch.from_rows(visits))
+    together = network.bert.vectors(Batch.from_rows(visits))
     torch.testing.assert_close(together[0], together[1], rtol=1e-5, atol=1e-6)
     for visit, vector in zip(visits, together, strict=True):
-        torch.testing.assert_close(own.bert.vectors(Batch.from_rows([visit]))[0], vector, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(network.bert.vectors(Batch.from_rows([visit]))[0], vector, rtol=1e-5, atol=1e-6)
     assert (together[0] - together[2]).abs().max() > 1e-3
     assert (together[2] - together[3]).abs().max() > 1e-3
 
 
 @torch.no_grad()
 def test_the_kind_of_a_visit_counts_and_so_does_dropout() -> None:
-    own = model()
+    network = model()
     ids = np.array([2, 6, 8])
     first, second = (Batch.from_flat(ids, np.full(3, kind), [3]) for kind in (0, 1))
-    assert (own.bert.vectors(first) - own.bert.vectors(second)).abs().max() > 1e-3
-    noisy = [own.bert.vectors(first, RowNoise(1, step, [0])) for step in (0, 0, 1)]
+    assert (network.bert.vectors(first) - network.bert.vectors(second)).abs().max() > 1e-3
+    noisy = [network.bert.vectors(first, RowNoise(1, step, [0])) for step in (0, 0, 1)]
     assert torch.equal(noisy[0], noisy[1])
     assert not torch.equal(noisy[0], noisy[2])
 
 
 def test_a_code_learns_from_its_siblings_through_the_tree() -> None:
     """The gradient of a visit with code a reaches the vector of its parent, which is part of code b too."""
-    own = model()
-    own.bert.vectors(Batch.from_rows([np.array([2, 6])])).square().sum().backward()
-    (ontology,) = own.bert.embeddings.ontologies
+    network = model()
+    network.bert.vectors(Batch.from_rows([np.array([2, 6])])).square().sum().backward()
+    (ontology,) = network.bert.embeddings.ontologies
     moved = ontology.nodes.grad.abs().sum(1) > 0
     assert moved.tolist() == [True, True, True, False, True, True]  # all but d, which is not in the tree
 
 
 @torch.no_grad()
 def test_a_recommendation_reads_the_mean_of_each_kind_of_past_visits_and_the_current_one() -> None:
-    own = model()
+    network = model()
     vectors, kinds = torch.randn(5, 8, generator=torch.manual_seed(1)), torch.tensor([0, 1, 0, 1, 0])
     history = History(past=[[[0, 2], []], [[1, 3], [1]]], current=torch.tensor([4, -1]))
-    scores = own.recommendation(vectors, kinds, history)
-    head = own.recommendation
+    scores = network.recommendation(vectors, kinds, history)
+    head = network.recommendation
     mapped = [torch.relu(head.visits[kind](vectors[row])) for row, kind in enumerate(kinds.tolist())]
     nothing = torch.zeros(8)
     for example, parts in enumerate(

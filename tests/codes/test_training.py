@@ -46,15 +46,15 @@ def codes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def work(codes: Path, **settings: object) -> CodesTraining:
-    own = CodesSettings(**{"width": 8, "heads": 2, "dropout": 0.0, **KINDS, **settings})
+    chosen = CodesSettings(**{"width": 8, "heads": 2, "dropout": 0.0, **KINDS, **settings})
     folder = read_codes_folder(codes)
-    kinds = run.kinds_of(folder.vocabulary, own)
-    train, dev, _ = run.divided(folder.subjects, own, seed=1)
-    labels = run.labels_of(train, folder.vocabulary, own)
+    kinds = run.kinds_of(folder.vocabulary, chosen)
+    train, dev, _ = run.divided(folder.subjects, chosen, seed=1)
+    labels = run.labels_of(train, folder.vocabulary, chosen)
     encoded = [encode_subjects(part, folder.vocabulary, kinds, labels) for part in (train, dev)]
-    shape = run.config_of(own, folder.vocabulary, folder.tree, kinds, len(labels))
+    shape = run.config_of(chosen, folder.vocabulary, folder.tree, kinds, len(labels))
     model = new_model(shape, folder.vocabulary, folder.tree, kinds, seed=1)
-    return CodesTraining(model, *encoded, folder.vocabulary, kinds, torch.device("cpu"), own, seed=5)
+    return CodesTraining(model, *encoded, folder.vocabulary, kinds, torch.device("cpu"), chosen, seed=5)
 
 
 def test_pretraining_and_recommendation_take_turns(codes: Path) -> None:
@@ -190,12 +190,12 @@ def test_a_rule_is_learned_better_than_frequencies_and_the_model_is_read_back(co
     assert set(systems) == {MODEL, FREQUENT, PREVIOUS, LINEAR}
     assert systems[MODEL]["pr_auc"]["value"] > systems[FREQUENT]["pr_auc"]["value"] + 0.2
     assert result.results["best_baseline"] == LINEAR
-    own = read_codes_model(tmp_path / "run")
-    assert (own.kinds, own.wanted) == (("diagnosis", "medication"), "medication")
-    assert own.threshold == systems[MODEL]["threshold"]
-    assert own.pretrained
-    assert len(own.tree) == 4
-    assert not own.model.training
+    read = read_codes_model(tmp_path / "run")
+    assert (read.kinds, read.wanted) == (("diagnosis", "medication"), "medication")
+    assert read.threshold == systems[MODEL]["threshold"]
+    assert read.pretrained
+    assert len(read.tree) == 4
+    assert not read.model.training
     assert "held-out subjects" in (tmp_path / "run/model/README.md").read_text(encoding="utf-8")
     spec = json.loads((tmp_path / "run/model/bertsmith.json").read_text(encoding="utf-8"))
     spec["spec"]["labels"] = [1, 2, 3, 4]
@@ -222,9 +222,9 @@ def test_a_model_whose_files_are_not_its_own_is_refused(codes: Path, tmp_path: P
 def test_without_kinds_the_next_visit_is_predicted(codes: Path, tmp_path: Path) -> None:
     settings = {name: value for name, value in FEW.items() if name not in KINDS}
     bertsmith.train_codes(codes, tmp_path / "run", **settings, baselines=False)
-    own = read_codes_model(tmp_path / "run")
-    assert own.wanted is None
-    assert len(own.labels) == 8
+    read = read_codes_model(tmp_path / "run")
+    assert read.wanted is None
+    assert len(read.labels) == 8
     assert read_json(tmp_path / "run/results.json")["systems"].keys() == {MODEL}
 
 
@@ -253,8 +253,8 @@ def test_baselines_are_frequencies_the_previous_visit_and_a_rule_of_counts() -> 
     vocabulary = CodeVocabulary.of(subjects)
     data = encode_subjects(subjects, vocabulary, ["dx", "rx"], [vocabulary.id(("rx", name)) for name in "RS"])
     examples = examples_of(data, 0, recommends=True, first_visits=False)
-    own = Visits(data, examples, np.array([[0, 1], [1, 0]], dtype=bool))
-    chances = baselines(own, [own], len(vocabulary), recommends=True, seed=1)
+    encoded = Visits(data, examples, np.array([[0, 1], [1, 0]], dtype=bool))
+    chances = baselines(encoded, [encoded], len(vocabulary), recommends=True, seed=1)
     assert chances[FREQUENT][0].tolist() == [[0.5, 0.5], [0.5, 0.5]]
     assert chances[PREVIOUS][0].argmax(1).tolist() == [0, 1]
     assert chances[LINEAR][0].shape == (2, 2)

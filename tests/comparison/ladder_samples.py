@@ -25,7 +25,7 @@ def write_text(path: Path, sentences: int = 150) -> Path:
 
 def write_labelled(path: Path, count: int, seed: int = 0) -> Path:
     """Short texts with the labels positive and negative."""
-    rows = ["text\tlabel", *(f"{one.first}\t{one.label}" for one in examples_of("single", count, seed))]
+    rows = ["text\tlabel", *(f"{example.first}\t{example.label}" for example in examples_of("single", count, seed))]
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")
     return path
 
@@ -34,7 +34,7 @@ def shorten(monkeypatch: pytest.MonkeyPatch, epochs: float = 2.0) -> None:
     """Makes every fine-tuning short."""
     whole = systems.resolved
 
-    def short(recipe, situation, given):
-        return {**whole(recipe, situation, given), "epochs": epochs, "precision": "fp32"}
+    def short(recipe, situation, options):
+        return {**whole(recipe, situation, options), "epochs": epochs, "precision": "fp32"}
 
     monkeypatch.setattr(systems, "resolved", short)

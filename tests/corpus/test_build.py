@@ -44,7 +44,7 @@ def test_text_becomes_a_corpus_with_a_manifest(tmp_path: Path) -> None:
     read = manifest["read"]
     assert (read["words"], read["files"], read["skipped_files"], read["encoding_errors"]) == (13, 1, 1, 1)
     inputs = [json.loads(line) for line in (tmp_path / "out" / "inputs.jsonl").read_text().splitlines()]
-    assert [(Path(one["name"]).name, one.get("form"), one.get("reason")) for one in inputs] == [
+    assert [(Path(entry["name"]).name, entry.get("form"), entry.get("reason")) for entry in inputs] == [
         ("a.txt", "lines", None),
         ("notes.doc", None, "unknown extension"),
     ]
@@ -84,7 +84,7 @@ def test_documents_are_those_of_the_readers(tmp_path: Path, monkeypatch: pytest.
     build_corpus(iter(documents), TOKENIZER, tmp_path / "iterator", **vars(settings))
     result = texts(Corpus.open(tmp_path / "files"))
     assert result == [
-        TOKENIZER.decode(np.concatenate([TOKENIZER.encode(one) for one in d.sentences])) for d in documents
+        TOKENIZER.decode(np.concatenate([TOKENIZER.encode(sentence) for sentence in d.sentences])) for d in documents
     ]
     assert result == texts(Corpus.open(tmp_path / "list")) == texts(Corpus.open(tmp_path / "iterator"))
 

@@ -111,10 +111,10 @@ def test_a_matrix_that_stays_on_disk_has_the_same_products_and_vectors(tmp_path,
     assert on_disk._held is None
     assert len(in_memory._held) == len(list(on_disk._blocks())) > 3
     other = rng.standard_normal((size, 4))
-    for found in (on_disk, in_memory):
-        np.testing.assert_allclose(found @ other, whole @ other, rtol=1e-5, atol=1e-5)
-        np.testing.assert_allclose(found.T @ other, whole.T @ other, rtol=1e-5, atol=1e-5)
-        np.testing.assert_array_equal(found.seen, np.diff(whole.indptr) > 0)
+    for matrix in (on_disk, in_memory):
+        np.testing.assert_allclose(matrix @ other, whole @ other, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(matrix.T @ other, whole.T @ other, rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(matrix.seen, np.diff(whole.indptr) > 0)
     vectors = [reduced(matrix, 8, np.random.default_rng(1)) for matrix in (on_disk, in_memory, whole)]
     np.testing.assert_array_equal(vectors[0], vectors[1])
     np.testing.assert_allclose(vectors[0] @ vectors[0].T, vectors[2] @ vectors[2].T, atol=1e-3)

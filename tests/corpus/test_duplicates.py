@@ -73,20 +73,20 @@ def test_planted_near_duplicates_are_those_that_the_definition_names(tmp_path: P
         words = drawn(40 + 10 * number, number)
         texts += [words, changed(words, 0.01, number), changed(words, 0.3, number), changed(words, 0.02, 99, number)]
     order = generator(9, "order").permutation(len(texts)).tolist()
-    texts = [texts[place] for place in order]
+    texts = [texts[index] for index in order]
     sets = [shingles(text) for text in texts]
     expected: dict[int, int] = {}
-    for number, one in enumerate(sets):
+    for number, grams in enumerate(sets):
         for other in (earlier for earlier in range(number) if earlier not in expected):
-            if len(one & sets[other]) >= 0.8 * len(one | sets[other]):
+            if len(grams & sets[other]) >= 0.8 * len(grams | sets[other]):
                 expected[number] = other
                 break
     result = near_duplicates(corpus_of(tmp_path / "corpus", [[" ".join(text)] for text in texts]))
-    assert {place: int(of) for place, of in enumerate(result.of) if of >= 0} == expected
+    assert {index: int(of) for index, of in enumerate(result.of) if of >= 0} == expected
     assert 20 < len(expected) < 60
-    for place, other in expected.items():
-        exact = len(sets[place] & sets[other]) / len(sets[place] | sets[other])
-        assert result.similarity[place] == pytest.approx(exact)
+    for index, other in expected.items():
+        exact = len(sets[index] & sets[other]) / len(sets[index] | sets[other])
+        assert result.similarity[index] == pytest.approx(exact)
 
 
 def test_copies_are_found_sentence_by_sentence(tmp_path: Path) -> None:
@@ -108,7 +108,9 @@ def test_short_documents_are_compared_as_a_whole(tmp_path: Path) -> None:
 def test_a_copy_of_a_near_duplicate_names_a_document_that_is_kept(tmp_path: Path) -> None:
     words = drawn(300, 1)
     close = changed(words, 0.01, 1)
-    result = near_duplicates(corpus_of(tmp_path / "corpus", [[" ".join(one)] for one in (words, close, close)]))
+    result = near_duplicates(
+        corpus_of(tmp_path / "corpus", [[" ".join(document)] for document in (words, close, close)])
+    )
     assert result.of.tolist() == [-1, 0, 0]
     assert result.similarity[1] == result.similarity[2] < 1
     assert result.exact.tolist() == [False, False, True]
@@ -118,7 +120,9 @@ def test_copies_are_found_in_a_crowd_that_shares_its_hashes(tmp_path: Path, monk
     monkeypatch.setattr(duplicates, "MOST_IN_BUCKET", 1)
     words = drawn(60, 3)
     similar = [changed(words, 0.05, number) for number in range(12)]
-    result = near_duplicates(corpus_of(tmp_path / "corpus", [[" ".join(one)] for one in [*similar, *similar]]))
+    result = near_duplicates(
+        corpus_of(tmp_path / "corpus", [[" ".join(document)] for document in [*similar, *similar]])
+    )
     assert (result.of[12:] >= 0).all()
     assert set(result.of[12:].tolist()) <= set(np.flatnonzero(result.of < 0).tolist())
 
@@ -175,7 +179,9 @@ VARIANTS = (
     lambda text: unicodedata.normalize("NFD", text),
     lambda text: text.replace(" ", "\u3000\t"),
     lambda text: text.replace(" ", ""),
-    lambda text: "".join(one for one in unicodedata.normalize("NFD", text) if not unicodedata.combining(one)),
+    lambda text: "".join(
+        character for character in unicodedata.normalize("NFD", text) if not unicodedata.combining(character)
+    ),
     lambda text: text[:-1],
 )
 TEXTS = (
@@ -185,10 +191,10 @@ TEXTS = (
 
 @given(st.lists(st.tuples(TEXTS, st.sampled_from(VARIANTS)), min_size=1, max_size=8), st.booleans())
 def test_sentences_are_equal_if_and_only_if_their_words_are(parts: list, lowercase: bool) -> None:
-    sentences = [one for text, change in parts for one in (text, change(text))]
-    expected = [plain_words(one, lowercase) for one in sentences]
+    sentences = [variant for text, change in parts for variant in (text, change(text))]
+    expected = [plain_words(sentence, lowercase) for sentence in sentences]
     words, counts = words_of_text(sentences, lowercase=lowercase)
-    assert counts.tolist() == [len(one) for one in expected]
+    assert counts.tolist() == [len(words) for words in expected]
     number_of = {hash: word for word, hash in zip(itertools.chain(*expected), words.tolist(), strict=True)}
     assert len(number_of) == len(set(itertools.chain(*expected)))
     assert [number_of[hash] for hash in words.tolist()] == list(itertools.chain(*expected))

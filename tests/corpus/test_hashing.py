@@ -34,7 +34,7 @@ def test_ngrams_stay_inside_their_run(runs: list[list[int]], size: int) -> None:
     hashes, places = gram_hashes(*flat(runs), size)
     expected = grams(runs, size)
     assert len(hashes) == len(expected)
-    assert [expected.index(gram) for gram in expected] == [hashes.tolist().index(one) for one in hashes.tolist()]
+    assert [expected.index(gram) for gram in expected] == [hashes.tolist().index(key) for key in hashes.tolist()]
     assert places.tolist() == [number for number, run in enumerate(runs) for _ in range(len(run) - size + 1)]
 
 

@@ -125,11 +125,11 @@ def test_boilerplate_is_compared_as_text(tmp_path: Path) -> None:
 
 def test_no_duplicate_of_a_training_document_is_held_out(tmp_path: Path) -> None:
     stories = [long_story(number) for number in range(40)]
-    near = [one.replace(" boats", " homes", 1) for one in stories]
+    near = [story.replace(" boats", " homes", 1) for story in stories]
     manifest, lines = build(tmp_path, "\n".join([*stories, *near]), NEAR)
     kept = everything(tmp_path / "corpus")
     assert len(kept) == 40 == len(lines)
-    assert sorted(kept) == sorted(TOKENIZER.decode(TOKENIZER.encode(one)) for one in stories)
+    assert sorted(kept) == sorted(TOKENIZER.decode(TOKENIZER.encode(story)) for story in stories)
     assert 2 <= manifest["held_out"]["documents"] <= 20
     assert [overlap.known_grams for overlap in check_corpus(tmp_path / "corpus").overlaps] == [0]
     assert all(line["similarity"] >= 0.8 and line["reason"] == "a near-duplicate" for line in lines)
@@ -219,7 +219,7 @@ def test_of_documents_with_one_url_the_first_stays(tmp_path: Path) -> None:
     build_corpus(paths, TOKENIZER, tmp_path / "all", held_out=0)
     manifest = build_corpus(paths, TOKENIZER, tmp_path / "corpus", **vars(BY_URL))
     every = everything(tmp_path / "all")
-    assert everything(tmp_path / "corpus") == [every[place] for place in (0, 1, 2, 4, 5, 7)]
+    assert everything(tmp_path / "corpus") == [every[index] for index in (0, 1, 2, 4, 5, 7)]
     lines = removed(tmp_path / "corpus")
     assert [(line["document"], line["of_document"], line["url"]) for line in lines] == [
         (4, 1, "HTTP://A.org:80/1/#top"),
@@ -257,7 +257,7 @@ def test_text_without_a_single_url_is_refused_in_one_line(tmp_path: Path) -> Non
         settings = CorpusSettings(held_out=0, remove_duplicates="url", **more)
         with pytest.raises(InputError, match=r"column 'url' .*; found none in 3 documents; .*`url_column`"):
             build_corpus([path], TOKENIZER, tmp_path / "corpus", **vars(settings))
-    assert [one.name for one in tmp_path.iterdir()] == ["pages.jsonl"]
+    assert [path.name for path in tmp_path.iterdir()] == ["pages.jsonl"]
     renamed = CorpusSettings(held_out=0, remove_duplicates="url", url_column="text")
     with pytest.raises(InputError, match="column 'text'"):
         build_corpus([path], TOKENIZER, tmp_path / "corpus", **vars(renamed))

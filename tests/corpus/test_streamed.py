@@ -57,9 +57,9 @@ def test_the_rows_are_those_of_the_corpus_on_a_disk_whatever_the_cache_holds(
         assert streamed.document_tokens(number).tolist() == local.document_tokens(number).tolist()
         assert streamed.document_sentences(number).tolist() == local.document_sentences(number).tolist()
     for step in (0, 1, 7, 3):
-        one, other = stream_of(local).step_rows(step), stream_of(streamed).step_rows(step)
-        assert np.array_equal(one.token_ids, other.token_ids)
-        assert np.array_equal(one.keys, other.keys)
+        first, other = stream_of(local).step_rows(step), stream_of(streamed).step_rows(step)
+        assert np.array_equal(first.token_ids, other.token_ids)
+        assert np.array_equal(first.keys, other.keys)
     held_out, expected = streamed.held_out(), local.held_out()
     assert held_out is not None
     assert expected is not None

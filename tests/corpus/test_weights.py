@@ -43,7 +43,7 @@ def test_documents_are_written_as_often_as_their_weight_says(tmp_path: Path) -> 
     assert "sources" not in manifest
     result, manifest = counts(tmp_path, 0.1, boat=2.5, home=0.25)
     assert set(result["boat"]) == set(plain["boat"]), "what is held out does not change"
-    times = {one: result["boat"].count(one) for one in plain["boat"]}
+    times = {sentence: result["boat"].count(sentence) for sentence in plain["boat"]}
     assert set(times.values()) == {2, 3}
     assert sum(times.values()) / len(times) == pytest.approx(2.5, abs=0.1)
     assert set(result["home"]) <= set(plain["home"])
@@ -96,13 +96,13 @@ def test_too_few_documents_for_both_sides_are_refused_with_weights(tmp_path: Pat
 
 def test_a_source_whose_documents_are_all_held_out_has_its_weight(tmp_path: Path) -> None:
     files = texts(tmp_path, 40)
-    one = write(tmp_path / "one.txt", "the boat home .\n")
+    short = write(tmp_path / "one.txt", "the boat home .\n")
     manifests = [
         build_corpus(
-            [*files, one],
+            [*files, short],
             small_tokenizer(),
             tmp_path / "corpus",
-            weights={str(one): 3},
+            weights={str(short): 3},
             held_out=held_out,
             replace=True,
         )

@@ -51,7 +51,7 @@ def test_what_csv_writes_is_read_as_csv_and_pandas_read_it(
     owner = list(csv.reader(io.StringIO(text, newline=""), delimiter=mark))
     owner = [row for row in owner if row]  # a blank line is no row
     try:
-        found = [list(next(iter(read_table(path))).values), *rows_of(path)]
+        read = [list(next(iter(read_table(path))).values), *rows_of(path)]
         texts = list(TextLines(path, owner[0][0]))
     except InputError:
         # The writer leaves a lone carriage return without quotes; and of a header whose names hold other separators,
@@ -59,9 +59,9 @@ def test_what_csv_writes_is_read_as_csv_and_pandas_read_it(
         is_ragged = any(len(row) != 2 for row in owner)
         assert is_ragged or owner[0][0] == owner[0][1] or any(other in "".join(header) for other in ",;\t")
         return
-    if any(other in "".join(header) for other in {",", ";", "\t"} - {mark}) and len(found[0]) != 2:
+    if any(other in "".join(header) for other in {",", ";", "\t"} - {mark}) and len(read[0]) != 2:
         return
-    assert found == [[name.strip() for name in owner[0]], *owner[1:]]
+    assert read == [[name.strip() for name in owner[0]], *owner[1:]]
     assert texts == [row[0] for row in owner[1:]]
     frame = pd.read_csv(path, sep=mark, dtype=str, keep_default_na=False, encoding="utf-8-sig", engine="python")
     assert frame.values.tolist() == owner[1:]
@@ -217,7 +217,7 @@ def test_a_table_in_another_encoding_is_the_same_table(tmp_path: Path, name: str
     path.write_bytes(TABLES[name].encode(encoding))
     columns = ColumnSettings(encoding="cp1252" if encoding == "cp1252" else "utf-8")
     examples = read_examples("classification", path, columns).examples
-    assert [(one.first, one.label) for one in examples] == [("ein Rat für zwölf", "größer"), ("café", "x")]
+    assert [(example.first, example.label) for example in examples] == [("ein Rat für zwölf", "größer"), ("café", "x")]
     if encoding == "cp1252":
         with pytest.raises(InputError, match=r"not UTF-8; save it as UTF-8, or name its encoding, as in --encoding"):
             read_examples("classification", path)
@@ -239,7 +239,7 @@ def test_tagged_sentences_in_another_encoding_are_the_same_sentences(tmp_path: P
     path.write_bytes(TAGGED[name].encode(encoding))
     columns = ColumnSettings(encoding="cp1252" if encoding == "cp1252" else "utf-8")
     examples = read_examples("ner", path, columns).examples
-    assert [(one.words, one.tags) for one in examples] == [(("Müller", "singt"), ("B-PER", "O"))]
+    assert [(example.words, example.tags) for example in examples] == [(("Müller", "singt"), ("B-PER", "O"))]
 
 
 def test_an_encoding_that_does_not_exist_is_refused() -> None:

@@ -177,12 +177,12 @@ def test_a_file_of_another_task_is_an_error(tmp_path: Path) -> None:
     test = write(tmp_path / "test.tsv", [header("rte", labelled=False), ["0", "a", "b"]])
     with pytest.raises(InputError, match=r"no column 'label' among .* test files have no labels"):
         read_glue(GLUE["rte"], test, labelled=True)
-    for content, found in (
+    for content, message in (
         ('{"data": []}', "found JSON"),
         ("index\tsentence1\tsentence2\tlabel\n", "no examples below"),
     ):
         (tmp_path / "bad.tsv").write_text(content)
-        with pytest.raises(InputError, match=found):
+        with pytest.raises(InputError, match=message):
             read_glue(GLUE["rte"], tmp_path / "bad.tsv", labelled=True)
     with pytest.raises(InputError, match="the diagnostic set, which is test data only"):
         read_glue(GLUE["ax"], qnli, labelled=True)

@@ -92,7 +92,9 @@ def test_several_labels_are_the_same_in_every_form(
         )
     elif form == 1:
         cats = [{name: float(name in names) for name in every} for names in drawn]
-        path = write_lines(folder / "a.jsonl", *([text, {"cats": one}] for text, one in zip(texts, cats, strict=True)))
+        path = write_lines(
+            folder / "a.jsonl", *([text, {"cats": record}] for text, record in zip(texts, cats, strict=True))
+        )
     elif form == 2:
         table = pd.DataFrame({"text": texts} | {name: [int(name in names) for names in drawn] for name in every})
         path = folder / "a.csv"
@@ -281,7 +283,10 @@ def test_lines_of_fasttext_have_their_labels(tmp_path: Path) -> None:
     path = tmp_path / "train.ft"
     path.write_text("__label__pos A good film .\nnothing\n\nso __label__neg it was\n", encoding="utf-8")
     file = read_texts(path)
-    assert [(one.first, one.label) for one in file.examples] == [("A good film .", "pos"), ("so it was", "neg")]
+    assert [(example.first, example.label) for example in file.examples] == [
+        ("A good film .", "pos"),
+        ("so it was", "neg"),
+    ]
     assert file.skipped == ((f"line 2 of '{path}'", "no word that starts with __label__"),)
     (tmp_path / "texts.txt").write_text("__label__pos A good film .\n", encoding="utf-8")
     (example,) = read_groups("texts", tmp_path / "texts.txt").examples

@@ -26,16 +26,16 @@ def tagged(tags: str) -> TaggedExample:
 def test_labels_get_their_new_names_and_the_examples_stay() -> None:
     before = texts("1", "0", "1", None)
     after = renamed(before, NAMES, types=False)
-    assert [one.label for one in after] == ["Claim", "Not Claim", "Claim", None]
-    assert [one.location for one in after] == [one.location for one in before]
-    assert [one.label for one in before] == ["1", "0", "1", None]
+    assert [example.label for example in after] == ["Claim", "Not Claim", "Claim", None]
+    assert [example.location for example in after] == [example.location for example in before]
+    assert [example.label for example in before] == ["1", "0", "1", None]
 
 
 def test_two_labels_may_get_one_name() -> None:
     merged = {"a": "x", "b": "x", "c": "y"}
-    assert [one.label for one in renamed(texts("a", "b", "c"), merged, types=False)] == ["x", "x", "y"]
+    assert [example.label for example in renamed(texts("a", "b", "c"), merged, types=False)] == ["x", "x", "y"]
     several = renamed(texts(("b", "c", "a"), ()), merged, types=False)
-    assert [one.label for one in several] == [("x", "y"), ()]
+    assert [example.label for example in several] == [("x", "y"), ()]
 
 
 def test_a_label_that_the_map_lacks_is_named_with_its_row() -> None:
@@ -56,8 +56,8 @@ def test_labels_of_the_map_that_do_not_occur_are_reported_for_training(capsys: p
 
 def test_types_of_entities_are_renamed_and_o_stays() -> None:
     names = {"PER": "Person", "LOC": "Place"}
-    (one,) = renamed([tagged("O B-PER I-PER S-LOC")], names, types=True)
-    assert one.tags == ("O", "B-Person", "I-Person", "S-Place")
+    (example,) = renamed([tagged("O B-PER I-PER S-LOC")], names, types=True)
+    assert example.tags == ("O", "B-Person", "I-Person", "S-Place")
     with pytest.raises(InputError, match="in line 1, one of 'PER', 'LOC'; found 'ORG'"):
         renamed([tagged("O B-ORG")], names, types=True)
     (plain,) = renamed([tagged("NOUN VERB")], {"NOUN": "N", "VERB": "V"}, types=False)

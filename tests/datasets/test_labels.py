@@ -37,9 +37,9 @@ def answer(*chosen: str) -> LabelPrediction:
 
 def test_an_unknown_label_is_a_class_of_its_own_that_is_never_given() -> None:
     task = ClassificationTask(SPEC)
-    golds, given = ["spam", "ham", "eggs", "toast", "ham"], ["spam", "ham", "spam", "ham", "ham"]
+    golds, answers = ["spam", "ham", "eggs", "toast", "ham"], ["spam", "ham", "spam", "ham", "ham"]
     examples = [text(label, number) for number, label in enumerate(golds)]
-    predictions = [answer(label) for label in given]
+    predictions = [answer(label) for label in answers]
     scores = task.score(examples, predictions)
     assert scores["accuracy"] == 0.6
     assert scores["f1"] == pytest.approx(2 / 3)

@@ -61,8 +61,8 @@ def test_the_official_text_file_is_read(name: str, tmp_path: Path) -> None:
         packed.write_bytes(gzip.compress(path.read_bytes()))
         path = packed
     result = read_nli("snli", path)
-    assert [one.label for one in result.examples] == GOLD
-    assert [one.id for one in result.examples] == ["0.jpg#1", "1.jpg#1", "2.jpg#1"]
+    assert [example.label for example in result.examples] == GOLD
+    assert [example.id for example in result.examples] == ["0.jpg#1", "1.jpg#1", "2.jpg#1"]
     assert (result.examples[1].first, result.examples[1].second) == PAIRS[1]
     assert result.skipped == ()
 
@@ -83,7 +83,7 @@ def test_copies_and_translations_are_read(names: tuple[str, str, str], labels: l
     lines.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     pq.write_table(pa.Table.from_pylist(rows), table)
     for path in (lines, table):
-        assert [(one.first, one.second, one.label) for one in read_nli("xnli", path).examples] == [
+        assert [(example.first, example.second, example.label) for example in read_nli("xnli", path).examples] == [
             (*pair, gold) for pair, gold in zip(PAIRS, GOLD, strict=True)
         ]
 
@@ -91,14 +91,14 @@ def test_copies_and_translations_are_read(names: tuple[str, str, str], labels: l
 def test_a_pair_without_a_gold_label_is_skipped_and_listed(tmp_path: Path) -> None:
     path = official(tmp_path / "snli.txt", ["-", "neutral", "-"])
     result = read_nli("snli", path)
-    assert [one.label for one in result.examples] == ["neutral"]
+    assert [example.label for example in result.examples] == ["neutral"]
     reason = "the label '-', on which the annotators did not agree"
     assert result.skipped == ((f"line 2 of '{path}'", reason), (f"line 4 of '{path}'", reason))
     copy = tmp_path / "copy.jsonl"
     rows = records([-1, 0, 2], ("premise", "hypothesis", "label"))
     copy.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     result = read_nli("snli", copy)
-    assert [one.label for one in result.examples] == ["entailment", "contradiction"]
+    assert [example.label for example in result.examples] == ["entailment", "contradiction"]
     assert result.skipped == ((f"line 1 of '{copy}'", "the label '-1', which means none"),)
     with pytest.raises(InputError, match=r"pairs with a gold label in .*; found 3 rows without"):
         read_nli("snli", official(tmp_path / "test.txt", ["-", "-", "-"]))
@@ -109,9 +109,9 @@ def test_one_language_is_read_or_all_of_them(tmp_path: Path) -> None:
     rows = [("de", "neutral"), ("en", "entailment"), ("de", "-"), ("de", "contradiction")]
     text = "".join(f"{language}\t{label}\tEin Satz.\tNoch einer.\n" for language, label in rows)
     path.write_text("language\tgold_label\tsentence1\tsentence2\n" + text, encoding="utf-8")
-    assert [one.label for one in read_nli("xnli", path).examples] == ["neutral", "entailment", "contradiction"]
+    assert [example.label for example in read_nli("xnli", path).examples] == ["neutral", "entailment", "contradiction"]
     german = read_nli("xnli", path, language="de")
-    assert [one.label for one in german.examples] == ["neutral", "contradiction"]
+    assert [example.label for example in german.examples] == ["neutral", "contradiction"]
     assert len(german.skipped) == 1
     with pytest.raises(
         InputError, match=re.escape(f"of the language 'fr' in '{path}'; found the languages de, en; use")
@@ -142,10 +142,10 @@ def test_the_official_files_of_xnli_are_read_and_translations_have_ids_of_their_
     lines.write_text("".join(json.dumps(row) + "\n" for row in records), encoding="utf-8")
     for path in (table, lines):
         result = read_nli("xnli", path).examples
-        assert [one.id for one in result] == ["de-0", "de-1", "de-2", "en-0", "en-1", "en-2"]
-        assert [one.label for one in result] == GOLD * 2
+        assert [example.id for example in result] == ["de-0", "de-1", "de-2", "en-0", "en-1", "en-2"]
+        assert [example.label for example in result] == GOLD * 2
         assert result[0].first == f'"{PAIRS[0][0]}'
-        assert [one.id for one in read_nli("xnli", path, language="en").examples] == ["0", "1", "2"]
+        assert [example.id for example in read_nli("xnli", path, language="en").examples] == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize(
@@ -172,4 +172,4 @@ def test_other_files_are_refused(content: str, message: str, tmp_path: Path) -> 
 def test_the_validation_file_of_snli_is_read(real_data: Path) -> None:
     result = read_nli("snli", real_data / "nli" / "snli_val.tsv")
     assert len(result.examples) + len(result.skipped) == 1000
-    assert {one.label for one in result.examples} == set(GOLD)
+    assert {example.label for example in result.examples} == set(GOLD)

@@ -23,9 +23,9 @@ def test_uspto_2m_is_title_and_abstract_with_subclasses(tmp_path: Path) -> None:
         {"No": "US2", "Title": "A phone", "Abstract": "It rings.", "Subclass_labels": ["H04M"]},
         {"No": "US3", "Title": "", "Abstract": "", "Subclass_labels": ["H04M"]},
     ]
-    path = write(tmp_path / "USPTO.jsonl", "".join(json.dumps(one) + "\n" for one in records))
+    path = write(tmp_path / "USPTO.jsonl", "".join(json.dumps(record) + "\n" for record in records))
     result = read_patents(path)
-    assert [(one.id, one.first, one.label) for one in result.examples] == [
+    assert [(example.id, example.first, example.label) for example in result.examples] == [
         ("US1", "A boat It has a sail.", ("B63H", "B63B")),
         ("US2", "A phone It rings.", ("H04M",)),
     ]

@@ -30,7 +30,7 @@ def squad(folder: Path, form: str) -> Path:
     }
     path = folder / form
     if form.endswith(("lines.json", ".jsonl")):
-        path.write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     elif form.endswith(".parquet"):
         pq.write_table(pa.Table.from_pylist(rows), path)
     else:
@@ -45,7 +45,10 @@ FORMS = ["articles.json", "paragraphs.json", "rows.json", "data-rows.json", "lis
 def test_questions_are_the_same_in_every_form(tmp_path: Path, form: str) -> None:
     def questions(path: Path) -> list[object]:
         examples = read_squad(path, gold=True, unanswerable=True).examples
-        return [(one.id, one.question, one.context, one.answers, one.is_impossible) for one in examples]
+        return [
+            (example.id, example.question, example.context, example.answers, example.is_impossible)
+            for example in examples
+        ]
 
     wanted = questions(squad(tmp_path, "data.json"))
     assert len(wanted) == 2

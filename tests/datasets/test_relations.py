@@ -87,8 +87,8 @@ def test_the_text_around_the_entities_stays_as_it_is(before: str, between: str, 
     first = len(before)
     second = first + 3 + len(between)
     spans = [MarkedSpan(first, first + 3, "A B"), MarkedSpan(second, second + 5, "C")]
-    found = anonymized(text, (spans[order[0]], spans[order[1]]))
-    assert found == f"{before}@A-B${between}@C${after}"
+    result = anonymized(text, (spans[order[0]], spans[order[1]]))
+    assert result == f"{before}@A-B${between}@C${after}"
 
 
 def test_relations_are_learned_and_predicted_from_spans(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_relations_are_learned_and_predicted_from_spans(tmp_path: Path) -> None:
         records.append({"text": text, "spans": [[0, 8, "GENE"], [len(text) - 9, len(text), "DISEASE"]], "label": label})
     train = write(tmp_path / "train.jsonl", *records)
     bertsmith.finetune(tmp_path / "base", "relations", tmp_path / "run", train=train, seeds=1, epochs=1.0, device="cpu")
-    new = write(tmp_path / "new.jsonl", *({"text": one["text"], "spans": one["spans"]} for one in records[:3]))
+    new = write(tmp_path / "new.jsonl", *({"text": record["text"], "spans": record["spans"]} for record in records[:3]))
     out = tmp_path / "answers.csv"
     answers = list(write_predictions(PredictRequest(tmp_path / "run" / "model", data=new, out=out, device="cpu")))
     texts = [example.first for example, _ in answers if isinstance(example, TextExample)]

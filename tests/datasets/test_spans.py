@@ -53,7 +53,7 @@ def write_list(path: Path, *records: Any) -> Path:
         {"text": TEXT, "spans": SPANS},
         {
             "text": TEXT,
-            "spans": [{**one, "text": TEXT[one["start"] : one["end"]]} for one in SPANS],
+            "spans": [{**span, "text": TEXT[span["start"] : span["end"]]} for span in SPANS],
             "answer": "accept",
         },
         {"text": TEXT, "entities": SPANS[::-1]},
@@ -62,7 +62,9 @@ def write_list(path: Path, *records: Any) -> Path:
         {"text": TEXT, "labels": TRIPLES, "spans": None},
         {
             "text": TEXT,
-            "entities": [{"id": 1, "label": one[2], "start_offset": one[0], "end_offset": one[1]} for one in TRIPLES],
+            "entities": [
+                {"id": 1, "label": triple[2], "start_offset": triple[0], "end_offset": triple[1]} for triple in TRIPLES
+            ],
             "relations": [],
         },
         [TEXT, {"entities": TRIPLES}],
@@ -79,11 +81,11 @@ def write_list(path: Path, *records: Any) -> Path:
 def test_every_form_gives_the_same_sentence(record: Any, write: Any, tmp_path: Path) -> None:
     path = write(tmp_path / ("a.jsonl" if write is write_lines else "a.json"), record)
     assert has_spans(path)
-    (found,) = read_spans(path).examples
-    assert isinstance(found, TaggedExample)
-    assert (found.words, found.tags) == (WORDS, TAGS)
-    assert found.offsets == words_of(TEXT).offsets
-    assert found.location.endswith(f" 1 of '{path}'")
+    (example,) = read_spans(path).examples
+    assert isinstance(example, TaggedExample)
+    assert (example.words, example.tags) == (WORDS, TAGS)
+    assert example.offsets == words_of(TEXT).offsets
+    assert example.location.endswith(f" 1 of '{path}'")
 
 
 def test_a_file_is_known_by_its_content_whatever_its_name(tmp_path: Path) -> None:
@@ -91,7 +93,7 @@ def test_a_file_is_known_by_its_content_whatever_its_name(tmp_path: Path) -> Non
     tasks = write_list(tmp_path / "export", task(BOTH), task(annotation()))
     for path in (lines, tasks):
         assert has_spans(path)
-        assert [set(one.tags) for one in read_spans(path).examples] == [set(TAGS), {"O"}]
+        assert [set(example.tags) for example in read_spans(path).examples] == [set(TAGS), {"O"}]
     columns = tmp_path / "words.conll"
     columns.write_text("[ O\nOslo B-LOC\n", encoding="utf-8")
     assert not has_spans(columns)
@@ -99,9 +101,9 @@ def test_a_file_is_known_by_its_content_whatever_its_name(tmp_path: Path) -> Non
 
 def test_each_text_is_a_document_and_tags_may_have_another_scheme(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", *[{"text": TEXT, "spans": SPANS}] * 2)
-    found = read_spans(path, scheme="IOBES").examples
-    assert [one.document for one in found] == [0, 1]
-    assert found[0].tags == ("O", "O", "B-PER", "E-PER", "O", "O", "S-LOC", "O")
+    examples = read_spans(path, scheme="IOBES").examples
+    assert [example.document for example in examples] == [0, 1]
+    assert examples[0].tags == ("O", "O", "B-PER", "E-PER", "O", "O", "S-LOC", "O")
 
 
 def test_the_text_may_have_another_key(tmp_path: Path) -> None:
@@ -137,16 +139,16 @@ def test_unlabelled_and_rejected_texts_are_skipped_with_their_reason(tmp_path: P
         {"text": TEXT, "spans": SPANS},
     ]
     path = write_lines(tmp_path / "a.jsonl", *records)
-    found = read_spans(path)
-    assert len(found.examples) == 1
-    assert [reason for _, reason in found.skipped] == [
+    file = read_spans(path)
+    assert len(file.examples) == 1
+    assert [reason for _, reason in file.skipped] == [
         "no spans",
         "the answer 'reject' of the annotator",
         "a text without words",
         "no annotation",
         "only cancelled annotations",
     ]
-    assert found.skipped[3][0] == f"line 4 of '{path}'"
+    assert file.skipped[3][0] == f"line 4 of '{path}'"
     nothing = write_lines(tmp_path / "b.jsonl", *records[:3])
     with pytest.raises(InputError, match=r"texts with spans in .*; found 3 records without: no spans"):
         read_spans(nothing)

@@ -71,7 +71,7 @@ def test_a_question_without_gold_is_kept_for_prediction_and_skipped_in_training(
 
 
 @pytest.mark.parametrize(
-    ("text", "start", "found"),
+    ("text", "start", "moved"),
     [
         ("Bob", 16, Answer("Bob", 15)),
         ("Bob", 19, Answer("Bob", 20)),
@@ -83,14 +83,14 @@ def test_a_question_without_gold_is_kept_for_prediction_and_skipped_in_training(
     ],
 )
 def test_an_answer_whose_offset_is_off_is_moved_and_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, start: int | None, found: Answer
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, start: int | None, moved: Answer
 ) -> None:
     file = read_squad(write(tmp_path / "a.json", question("q", answer(text, start))))
-    assert (file.examples[0].answers, file.skipped) == ((found,), ())
+    assert (file.examples[0].answers, file.skipped) == ((moved,), ())
     title, listed = capsys.readouterr().err.splitlines()
     assert title.startswith("warning: 1 answer in ")
     assert listed.startswith("warning: question 'q' of '")
-    assert listed.endswith(f": {text!r} from {start} to {found.start}".replace("  ", " "))
+    assert listed.endswith(f": {text!r} from {start} to {moved.start}".replace("  ", " "))
 
 
 @given(st.text("ab ", min_size=1, max_size=12), st.integers(0, 12), st.integers(1, 4), st.integers(-2, 14))
@@ -102,9 +102,9 @@ def test_an_answer_is_moved_to_the_nearest_of_its_places(
         return
     path = write(tmp_path_factory.mktemp("squad") / "a.json", question("q", answer(text, start)), context=context)
     (result,) = read_squad(path).examples[0].answers
-    places = [place for place in range(len(context)) if context.startswith(text, place)]
+    places = [position for position in range(len(context)) if context.startswith(text, position)]
     assert context[result.start :].startswith(result.text)
-    assert abs(result.start - start) <= min(abs(place - start) for place in places)
+    assert abs(result.start - start) <= min(abs(position - start) for position in places)
 
 
 def test_an_answer_that_is_not_in_its_context_counts_in_scoring_alone(
@@ -227,9 +227,9 @@ def test_real_files_have_their_exact_counts(real_data: Path, capsys: pytest.Capt
     assert first.skipped == second.skipped == ()
     assert sum(example.is_impossible for example in second.examples) == 5_945
     assert all(
-        example.context.startswith(found.text, found.start)
+        example.context.startswith(answer.text, answer.start)
         for example in (*first.examples, *second.examples)
-        for found in example.answers
+        for answer in example.answers
     )
     train = read_squad(folder / "train-v2.0-first10articles.json", training=True)
     assert (len(train.examples), {len(example.answers) for example in train.examples}) == (4719, {0, 1})

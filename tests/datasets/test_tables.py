@@ -98,9 +98,9 @@ def test_rows_without_a_label_are_counted_in_the_error_or_skipped_and_listed(tmp
     path = write(tmp_path / "a.csv", "text,label\na,0\nb,\nc,1\nd, \n")
     with pytest.raises(InputError, match=r"an empty cell in 2 rows, the first in line 3; .* --skip-unlabelled"):
         read_texts(path)
-    found = read_texts(path, skip_unlabelled=True)
-    assert [example.first for example in found.examples] == ["a", "c"]
-    assert [place.partition(" of ")[0] for place, _ in found.skipped] == ["line 3", "line 5"]
+    file = read_texts(path, skip_unlabelled=True)
+    assert [example.first for example in file.examples] == ["a", "c"]
+    assert [location.partition(" of ")[0] for location, _ in file.skipped] == ["line 3", "line 5"]
 
 
 def test_line_ends_and_marks_of_other_systems_make_no_difference(tmp_path: Path) -> None:
@@ -200,8 +200,8 @@ def test_several_labels_stand_in_a_cell(tmp_path: Path, cell: str, names: tuple[
 def test_several_labels_are_a_list_in_a_record(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", '{"text": "a", "labels": ["x", "y"]}\n{"text": "b", "labels": []}\n')
     assert [example.label for example in read_texts(path, target="labels").examples] == [("x", "y"), ()]
-    for cell, found in (("[1", "expected JSON in line 2"), ("[{}]", "expected a list of names in line 2")):
-        with pytest.raises(InputError, match=re.escape(found)):
+    for cell, message in (("[1", "expected JSON in line 2"), ("[{}]", "expected a list of names in line 2")):
+        with pytest.raises(InputError, match=re.escape(message)):
             read_texts(write(tmp_path / "a.tsv", f"text\tlabels\na\t{cell}\n"), target="labels")
 
 
@@ -244,7 +244,7 @@ def test_a_pair_of_snli_without_a_gold_label_is_skipped_and_listed(tmp_path: Pat
     rows = "gold_label\tsentence1\tsentence2\n-\ta\tb\nneutral\tc\td\n - \te\tf\n"
     file = read_texts(write(tmp_path / "a.tsv", rows))
     assert [example.label for example in file.examples] == ["neutral"]
-    assert [place.split(" of ")[0] for place, _ in file.skipped] == ["line 2", "line 4"]
+    assert [location.split(" of ")[0] for location, _ in file.skipped] == ["line 2", "line 4"]
     assert {reason for _, reason in file.skipped} == {"the label '-', on which the annotators did not agree"}
     assert len(read_texts(tmp_path / "a.tsv", target=None).examples) == 3
     signs = write(tmp_path / "b.tsv", "text\tlabel\na\t-\nb\t+\n")
@@ -348,8 +348,8 @@ BAD_FILES = {
 
 @pytest.mark.parametrize("name", BAD_FILES)
 def test_a_bad_file_is_one_clear_error(tmp_path: Path, name: str) -> None:
-    file, content, found = BAD_FILES[name]
-    with pytest.raises(InputError, match=re.escape(found)) as error:
+    file, content, message = BAD_FILES[name]
+    with pytest.raises(InputError, match=re.escape(message)) as error:
         read_texts(write(tmp_path / file, content))
     assert file in str(error.value)
     assert "\n" not in str(error.value)
@@ -423,7 +423,7 @@ def test_a_table_without_names_of_columns_is_told_in_the_error_or_by_its_label(
 
 
 @pytest.mark.parametrize(
-    ("record", "place"),
+    ("record", "location"),
     [
         ({"text": "Anna in Rome", "label": [[0, 4, "PER"]]}, "'label'"),
         ({"text": "Anna in Rome", "label": []}, "'label'"),
@@ -431,11 +431,11 @@ def test_a_table_without_names_of_columns_is_told_in_the_error_or_by_its_label(
         ({"text": "Anna in Rome", "spans": [{"start_offset": 0, "end_offset": 4, "label": "PER"}]}, "'spans'"),
     ],
 )
-def test_texts_with_marked_spans_are_refused_with_the_task_for_them(tmp_path: Path, record, place: str) -> None:
+def test_texts_with_marked_spans_are_refused_with_the_task_for_them(tmp_path: Path, record, location: str) -> None:
     path = tmp_path / "a.jsonl"
     second = {**record, "label": [[0, 4, "PER"]]} if "label" in record else record
     path.write_text(f"{json.dumps(record)}\n{json.dumps(second)}\n", encoding="utf-8")
-    with pytest.raises(InputError, match=f"found spans in {place}.*; use --task ner for texts with marked spans"):
+    with pytest.raises(InputError, match=f"found spans in {location}.*; use --task ner for texts with marked spans"):
         read_texts(path)
     path.write_text(json.dumps({**record, "label": "x"}) + "\n", encoding="utf-8")
     assert read_texts(path).examples[0].label == "x", "spans next to a label"

@@ -74,8 +74,8 @@ def as_brat(folder: Path, drawn: list[Document]) -> Path:
     for number, (text, spans) in enumerate(drawn):
         (folder / f"{number}.txt").write_bytes(text.encode())
         lines = [
-            f"T{place}\t{label} {start} {end}\t{text[start:end]}\n"
-            for place, (start, end, label) in enumerate(spans, 1)
+            f"T{index}\t{label} {start} {end}\t{text[start:end]}\n"
+            for index, (start, end, label) in enumerate(spans, 1)
         ]
         (folder / f"{number}.ann").write_text("".join(lines) + "#1\tAnnotatorNotes T1\tsure\n", encoding="utf-8")
     return folder
@@ -96,12 +96,12 @@ def as_pubtator(folder: Path, drawn: list[Document]) -> Path:
 def bioc_document(number: int, text: str, spans: list[MarkedSpan]) -> dict[str, object]:
     annotations = [
         {
-            "id": str(place),
+            "id": str(index),
             "infons": {"type": label},
             "text": text[start:end],
             "locations": [{"offset": 100 + start, "length": end - start}],
         }
-        for place, (start, end, label) in enumerate(spans)
+        for index, (start, end, label) in enumerate(spans)
     ]
     return {"id": str(number), "passages": [{"offset": 100, "text": text, "annotations": annotations}]}
 
@@ -117,9 +117,9 @@ def as_bioc_xml(folder: Path, drawn: list[Document]) -> Path:
     parts = []
     for number, (text, spans) in enumerate(drawn):
         annotations = "".join(
-            f'<annotation id="{place}"><infon key="type">{label}</infon><location offset="{100 + start}" '
+            f'<annotation id="{index}"><infon key="type">{label}</infon><location offset="{100 + start}" '
             f'length="{end - start}"/><text>{escape(text[start:end])}</text></annotation>'
-            for place, (start, end, label) in enumerate(spans)
+            for index, (start, end, label) in enumerate(spans)
         )
         passage = f"<offset>100</offset><text>{escape(text)}</text>{annotations}"
         parts.append(f"<document><id>{number}</id><passage>{passage}</passage></document>")
@@ -148,9 +148,9 @@ def as_parquet(folder: Path, drawn: list[Document]) -> Path:
 @given(drawn=documents())
 def test_spans_are_the_same_in_every_format(tmp_path_factory: pytest.TempPathFactory, write, drawn) -> None:
     wanted = read_spans(as_spans(tmp_path_factory.mktemp("spans"), drawn)).examples
-    found = read_tagged("ner", write(tmp_path_factory.mktemp("other"), drawn)).examples
-    assert [(one.words, one.tags, one.document) for one in found] == [
-        (one.words, one.tags, one.document) for one in wanted
+    examples = read_tagged("ner", write(tmp_path_factory.mktemp("other"), drawn)).examples
+    assert [(example.words, example.tags, example.document) for example in examples] == [
+        (example.words, example.tags, example.document) for example in wanted
     ]
 
 
@@ -177,9 +177,9 @@ def as_conllu(folder: Path, sentences) -> Path:
     lines = ["# global.columns = ID FORM CORPUS:NER"]
     for number, rows in enumerate(sentences):
         lines += [f"# sent_id = {number}", "#text"]
-        for place, (word, tag) in enumerate(rows, start=1):
-            lines += [f"{place}-{place + 1}\t{word}{word}\t_"] if place < len(rows) else []
-            lines += [f"{place}\t{word}\t{tag}", f"{place}.1\tempty\t_"]
+        for index, (word, tag) in enumerate(rows, start=1):
+            lines += [f"{index}-{index + 1}\t{word}{word}\t_"] if index < len(rows) else []
+            lines += [f"{index}\t{word}\t{tag}", f"{index}.1\tempty\t_"]
         lines.append("")
     path = folder / "a.conllup"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -188,9 +188,9 @@ def as_conllu(folder: Path, sentences) -> Path:
 
 def as_word_table(folder: Path, sentences) -> Path:
     rows = [
-        {"Sentence #": f"Sentence: {number}" if not place else None, "Word": word, "POS": "X", "Tag": tag}
+        {"Sentence #": f"Sentence: {number}" if not index else None, "Word": word, "POS": "X", "Tag": tag}
         for number, sentence in enumerate(sentences)
-        for place, (word, tag) in enumerate(sentence)
+        for index, (word, tag) in enumerate(sentence)
     ]
     pd.DataFrame(rows).to_csv(folder / "a.csv", index=False)
     return folder / "a.csv"
@@ -210,7 +210,7 @@ def as_records(folder: Path, sentences) -> Path:
     records = [
         {"id": "x", "tokens": [word for word, _ in rows], "ner_tags": [tag for _, tag in rows]} for rows in sentences
     ]
-    (folder / "a.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records), encoding="utf-8")
+    (folder / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
     return folder / "a.jsonl"
 
 
@@ -228,8 +228,10 @@ def as_numbered_records(folder: Path, sentences) -> Path:
 @given(sentences=SENTENCES)
 def test_tags_are_the_same_in_every_format(tmp_path_factory: pytest.TempPathFactory, write, sentences) -> None:
     wanted = read_tagged("ner", as_columns(tmp_path_factory.mktemp("columns"), sentences)).examples
-    found = read_tagged("ner", write(tmp_path_factory.mktemp("other"), sentences)).examples
-    assert [(one.words, one.tags) for one in found] == [(one.words, one.tags) for one in wanted]
+    examples = read_tagged("ner", write(tmp_path_factory.mktemp("other"), sentences)).examples
+    assert [(example.words, example.tags) for example in examples] == [
+        (example.words, example.tags) for example in wanted
+    ]
 
 
 CONLLU = """# newdoc id = a
@@ -295,9 +297,9 @@ def test_other_names_of_iobes_are_read_as_it(
     renamed = [[letters.get(tag[0], tag[0]) + tag[1:] for tag in tags] for tags in iobes]
     path = tmp_path_factory.mktemp("scheme") / "a.conll"
     as_columns(path.parent, [list(zip(*pair, strict=True)) for pair in zip(words, renamed, strict=True)])
-    assert [list(one.tags) for one in read_examples("ner", path).examples] == iobes
+    assert [list(example.tags) for example in read_examples("ner", path).examples] == iobes
     known = {tag for tags in renamed for tag in tags}
-    assert [list(one.tags) for one in read_examples("ner", path, known=sorted(known)).examples] == renamed
+    assert [list(example.tags) for example in read_examples("ner", path, known=sorted(known)).examples] == renamed
 
 
 @pytest.mark.parametrize("target", ["IOB1", "IOB2", "IOBES"])
@@ -312,7 +314,7 @@ def test_dev_tags_get_the_scheme_of_the_training_tags(tmp_path: Path, target: st
     for scheme in ("IOB1", "IOB2", "IOBES"):
         train = columns("train.conll", *(" ".join(convert_tags(tags, "IOB2", scheme)) for tags in gold))
         _, data = read_task("ner", train, dev)
-        assert [list(one.tags) for one in data.dev] == [convert_tags(tags, "IOB2", scheme) for tags in gold]
+        assert [list(example.tags) for example in data.dev] == [convert_tags(tags, "IOB2", scheme) for tags in gold]
 
 
 def brat(folder: Path, text: str, *lines: str) -> Path:

@@ -28,7 +28,7 @@ def test_each_evaluation_is_a_line_with_the_mark_in_one_column_and_the_page_show
     assert second.startswith("  step   1,200 |  5.31 nats | ####")
     assert second.endswith(" | frequencies alone 6.56")
     bars = [line.split(" | ")[2] for line in (first, second)]
-    assert [len(one) for one in bars] == [WIDTH, WIDTH]
+    assert [len(bar) for bar in bars] == [WIDTH, WIDTH]
     assert bars[0].index("|") == bars[1].index("|")
     assert bars[0].count("#") > bars[1].index("|") > bars[1].rindex("#")
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))

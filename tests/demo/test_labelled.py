@@ -81,8 +81,8 @@ def test_sources_are_the_texts_or_the_entries_of_a_single_folder(tmp_path):
 
 
 def test_a_share_of_the_sentences_is_spread_over_each_label_and_no_label_gets_too_few(tmp_path):
-    given = {"large": documents("large", 40), "small": documents("small", 8)}
-    assert write_labelled(given, tmp_path, seed=1) == ""
+    sources = {"large": documents("large", 40), "small": documents("small", 8)}
+    assert write_labelled(sources, tmp_path, seed=1) == ""
     before = read(tmp_path)
     keep_share(tmp_path, 0.25)
     after = read(tmp_path)

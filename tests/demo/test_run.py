@@ -32,10 +32,10 @@ def text(tmp_path: Path) -> Path:
 
 def write_text(path: Path, who: list[str]) -> Path:
     rng = np.random.default_rng(0)
-    did, what = ["saw", "bought", "found"], ["the milk", "a house", "some bread"]
+    did, objects = ["saw", "bought", "found"], ["the milk", "a house", "some bread"]
     documents = [
         "\n".join(
-            f"on day {number} {rng.choice(who)} {rng.choice(did)} {rng.choice(what)} and went home ."
+            f"on day {number} {rng.choice(who)} {rng.choice(did)} {rng.choice(objects)} and went home ."
             for number in range(rng.integers(3, 9))
         )
         for _ in range(80)
@@ -115,7 +115,7 @@ def test_the_demo_goes_from_several_texts_to_a_report_and_a_classifier(text, tmp
     assert served == ["bertsmith", "serve", "--model", str(result.model), "--model", str(result.classifier.model)]
     models = load_models(served[3::2], device="cpu")
     assert len(models) == 2, "the command can load both, under different names"
-    assert {label for one in models.values() if one.labels for label in one.labels} == {"royal tales", "text"}
+    assert {label for model in models.values() if model.labels for label in model.labels} == {"royal tales", "text"}
     resolved = read_json(out / "run" / "settings.json")["resolved"]
     assert resolved["steps"] >= 1, "the resolved number of steps must be recorded"
 
@@ -180,7 +180,7 @@ def test_the_demo_refuses_invalid_arguments(text, tmp_path):
 @pytest.mark.parametrize("share", [0.1, 0.45, 0.7, 0.8])
 def test_training_gets_the_minutes_that_the_steps_before_it_left(text, tmp_path, monkeypatch, share):
     """With the tenth that training may exceed its minutes by, and the closing, the demo ends within 1.25 times."""
-    clock, given = Clock(), []
+    clock, minutes_in_seconds = Clock(), []
     monkeypatch.setattr(time, "monotonic", clock)
     monkeypatch.setattr(demo, "VOCABULARY_SIZE", 100)
     build = demo.build_corpus
@@ -190,15 +190,15 @@ def test_training_gets_the_minutes_that_the_steps_before_it_left(text, tmp_path,
         return build(*arguments, **more)
 
     def train(out, minutes, seed):
-        given.append(minutes * 60)
+        minutes_in_seconds.append(minutes * 60)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(demo, "build_corpus", slow_build)
     monkeypatch.setattr(demo, "_train", train)
     with pytest.raises(KeyboardInterrupt):
         demo.run_demo(tmp_path / "demo", minutes=5, texts=[text])
-    assert given[0] >= 0.19 * 300
-    assert share * 300 + 1.1 * given[0] + demo.CLOSING_SECONDS <= 1.25 * 300
+    assert minutes_in_seconds[0] >= 0.19 * 300
+    assert share * 300 + 1.1 * minutes_in_seconds[0] + demo.CLOSING_SECONDS <= 1.25 * 300
 
 
 @pytest.mark.parametrize(("enough", "read"), [(50, 8), (10**6, 20)])
@@ -235,8 +235,8 @@ def test_a_demo_too_short_for_a_step_says_so_and_leaves_nothing(text, tmp_path, 
     out = tmp_path / "demo"
     if exists:
         out.mkdir()
-    with pytest.raises(ConfigError, match=r"a demo of 0\.0001 minutes.*a step takes") as found:
+    with pytest.raises(ConfigError, match=r"a demo of 0\.0001 minutes.*a step takes") as caught:
         demo.run_demo(out, minutes=0.0001, texts=[text])
     # The advice is based on the measured time, not on the requested one.
-    assert float(re.fullmatch(r"set `minutes` to more than ([0-9.]+)", found.value.fix)[1]) >= 0.1
+    assert float(re.fullmatch(r"set `minutes` to more than ([0-9.]+)", caught.value.fix)[1]) >= 0.1
     assert not out.exists() if not exists else list(out.iterdir()) == []

@@ -32,11 +32,11 @@ def killed_at_step(number: int) -> Iterator[None]:
     """The training in the block is killed at a step, counted from 1; the block fails if it is not."""
     step, count = Trainer.gradient, []
 
-    def dies(self: Trainer, *given: object) -> object:
+    def dies(self: Trainer, *arguments: object) -> object:
         count.append(1)
         if len(count) == number:
             raise KilledError
-        return step(self, *given)
+        return step(self, *arguments)
 
     with mock.patch.object(Trainer, "gradient", dies), pytest.raises(KilledError):
         yield
@@ -71,28 +71,35 @@ def write_examples(path: Path, kind: str, count: int, seed: int) -> Path:
     examples = examples_of(kind, count, seed=seed)
     if kind == "pair":  # as in the official files of MRPC
         lines = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"]
-        lines += [f"{one.label}\t1\t2\t{one.first}\t{one.second}" for one in examples]
+        lines += [f"{example.label}\t1\t2\t{example.first}\t{example.second}" for example in examples]
         return _write(path.with_suffix(".tsv"), lines)
     if kind == "tags":
-        lines = [line for one in examples for line in (*map(" ".join, zip(one.words, one.tags, strict=True)), "")]
+        lines = [
+            line for example in examples for line in (*map(" ".join, zip(example.words, example.tags, strict=True)), "")
+        ]
         return _write(path.with_suffix(".conll"), lines)
     if kind == "choice":
         lines = [json.dumps({"context": e.context, "endings": list(e.endings), "label": e.label}) for e in examples]
         return _write(path.with_suffix(".jsonl"), lines)
     if kind.startswith("answer"):
         items = []
-        for one in examples:
-            answers = [dataclasses.asdict(answer) for answer in one.answers]
+        for example in examples:
+            answers = [dataclasses.asdict(answer) for answer in example.answers]
             answers = [{"text": answer["text"], "answer_start": answer["start"]} for answer in answers]
-            question = {"id": one.id, "question": one.question, "answers": answers, "is_impossible": one.is_impossible}
-            items.append({"title": "", "paragraphs": [{"context": one.context, "qas": [question]}]})
+            question = {
+                "id": example.id,
+                "question": example.question,
+                "answers": answers,
+                "is_impossible": example.is_impossible,
+            }
+            items.append({"title": "", "paragraphs": [{"context": example.context, "qas": [question]}]})
         return _write(path.with_suffix(".json"), [json.dumps({"version": "2.0", "data": items})])
     lines = []
-    for one in examples:
-        label = list(one.label) if isinstance(one.label, tuple) else one.label
-        second = {} if one.second is None else {"pair": one.second}
+    for example in examples:
+        label = list(example.label) if isinstance(example.label, tuple) else example.label
+        second = {} if example.second is None else {"pair": example.second}
         labels = {"labels" if kind == "several labels" else "label": label}
-        lines.append(json.dumps({"text": one.first, **second, **labels}))
+        lines.append(json.dumps({"text": example.first, **second, **labels}))
     return _write(path.with_suffix(".jsonl"), lines)
 
 

@@ -29,38 +29,38 @@ OF_A_CORPUS: dict[str, dict[str, Any]] = {
 STOPPED = "stopped"
 
 
-def taught(place: Path, out: Path, *, resume: bool = False, **changes: Any) -> None:
-    files = {"train": place / "train.jsonl", "dev": place / "dev.jsonl"}
+def taught(folder: Path, out: Path, *, resume: bool = False, **changes: Any) -> None:
+    files = {"train": folder / "train.jsonl", "dev": folder / "dev.jsonl"}
     distill(
-        place / "teacher" / "model", out, **files, seeds=1, times=False, without_teacher=False, epochs=1.0,
+        folder / "teacher" / "model", out, **files, seeds=1, times=False, without_teacher=False, epochs=1.0,
         batch_size=8, micro_tokens=40, learning_rate=2e-3, recipe="2018", resume=resume, **{**QUICK, **changes},
     )  # fmt: skip
 
 
-def taught_on_text(place: Path, out: Path, **changes: Any) -> None:
+def taught_on_text(folder: Path, out: Path, **changes: Any) -> None:
     options = {"steps": 4, "max_length": 32, "rows_per_step": 8, "evaluation_rows": 4, "micro_tokens": 64}
-    distill_corpus(place / "base", place / "corpus", out, **{**options, **QUICK, **changes})
+    distill_corpus(folder / "base", folder / "corpus", out, **{**options, **QUICK, **changes})
 
 
-def adapted(place: Path, out: Path, *, shard: bool = True) -> None:
+def adapted(folder: Path, out: Path, *, shard: bool = True) -> None:
     adapt(
-        place / "base", [place / "field.txt"], out, general=[place / "general.txt"], vocabulary="graft", steps=3,
+        folder / "base", [folder / "field.txt"], out, general=[folder / "general.txt"], vocabulary="graft", steps=3,
         max_length=32, held_out=0.1, score_words=200, device="cpu", precision="fp32", shard=shard,
-        task="classification", train=place / "train.csv", dev=place / "dev.csv", seeds=1,
+        task="classification", train=folder / "train.csv", dev=folder / "dev.csv", seeds=1,
     )  # fmt: skip
 
 
-def main(place: Path, out: Path) -> None:
+def main(folder: Path, out: Path) -> None:
     """Trains all runs into `out`, and stops one more."""
     torch.set_num_threads(1)
     with process_group(Rank.from_environment(), torch.device("cpu")):
         for name, changes in OF_A_TASK.items():
-            taught(place, out / name, **changes)
+            taught(folder, out / name, **changes)
         for name, changes in OF_A_CORPUS.items():
-            taught_on_text(place, out / name, **changes)
-        adapted(place, out / "adapted")
+            taught_on_text(folder, out / name, **changes)
+        adapted(folder, out / "adapted")
         with stopped_at(2), contextlib.suppress(KeyboardInterrupt):
-            taught(place, out / STOPPED, **OF_A_TASK["projected"])
+            taught(folder, out / STOPPED, **OF_A_TASK["projected"])
 
 
 if __name__ == "__main__":

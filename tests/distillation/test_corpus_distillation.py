@@ -35,11 +35,11 @@ FAST = {"steps": 6, "max_length": 32, "rows_per_step": 8, "precision": "fp32", "
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("corpus")
-    texts = (" . ".join(one.first for one in examples_of("single", 8, seed=seed)) for seed in range(20))
-    (place / "text.txt").write_text("\n\n".join(texts), encoding="utf-8")
-    build_corpus([place / "text.txt"], TOKENIZER, place / "corpus", held_out=0.05)
-    return place / "corpus"
+    folder = tmp_path_factory.mktemp("corpus")
+    texts = (" . ".join(example.first for example in examples_of("single", 8, seed=seed)) for seed in range(20))
+    (folder / "text.txt").write_text("\n\n".join(texts), encoding="utf-8")
+    build_corpus([folder / "text.txt"], TOKENIZER, folder / "corpus", held_out=0.05)
+    return folder / "corpus"
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_the_loss_of_distilbert_is_that_of_the_formulas(teacher: str, corpus: Path) -> None:
     source, runtime = Corpus.open(corpus), choose("cpu", "fp64")
     student = as_distilbert(student_of(load_any(teacher), layers="1", spread=True).folder)
-    mine, theirs = (load_pretrained(one).model.double().eval() for one in (student, load_any(teacher)))
+    mine, theirs = (load_pretrained(source).model.double().eval() for source in (student, load_any(teacher)))
     data = PretrainingDataSettings(objective="mlm", max_length=32, dynamic=True)
     settings = CorpusDistillationSettings(temperature=3.0)
     teaching = CorpusTeaching(theirs, student.config, settings, "digest", {}, torch.float64)
@@ -70,20 +70,20 @@ def test_the_loss_of_distilbert_is_that_of_the_formulas(teacher: str, corpus: Pa
     with torch.no_grad():
         parts = [teaching_loss(work, batch) for batch in batches]
     total = sum(part.item() for part, _ in parts)
-    soft, own, cosine, predictions, rows = 0.0, 0.0, 0.0, 0, 0
+    soft, masked, cosine, predictions, rows = 0.0, 0.0, 0.0, 0, 0
     for batch in batches:
         where = batch.predicted_positions
         with torch.no_grad():
             ours, wanted = (model(batch.batch, masked=where) for model in (mine, theirs))
         for a, b, gold in zip(ours.mlm_logits.numpy(), wanted.mlm_logits.numpy(), batch.targets.tolist(), strict=True):
             soft += soft_targets(a, b, 3.0)
-            own -= float(np.log(np.exp(a[gold] - a.max()) / np.exp(a - a.max()).sum()))
+            masked -= float(np.log(np.exp(a[gold] - a.max()) / np.exp(a - a.max()).sum()))
             predictions += 1
         borders = np.cumsum((0, *batch.batch.lengths))
         for begin, end in itertools.pairwise(borders):
             cosine += cosine_of_row(ours.hidden[begin:end].numpy(), wanted.hidden[begin:end].numpy())
             rows += 1
-    wanted_total = 5 * soft / predictions + 2 * own / (predictions + 1e-5) + cosine / rows
+    wanted_total = 5 * soft / predictions + 2 * masked / (predictions + 1e-5) + cosine / rows
     assert total == pytest.approx(wanted_total, rel=1e-5)
 
 
@@ -120,13 +120,13 @@ def test_a_distilbert_is_taught_and_loads_elsewhere_with_equal_numbers(
 def test_a_resumed_run_ends_with_the_same_bytes(
     options: dict[str, object], teacher: str, corpus: Path, tmp_path: Path
 ) -> None:
-    given = {**FAST, **options, "save_every": 2}
-    distill_corpus(teacher, corpus, tmp_path / "straight", **given)
+    settings = {**FAST, **options, "save_every": 2}
+    distill_corpus(teacher, corpus, tmp_path / "straight", **settings)
     with killed_at_step(5):
-        distill_corpus(teacher, corpus, tmp_path / "run", **given)
+        distill_corpus(teacher, corpus, tmp_path / "run", **settings)
     saved = safetensors.numpy.load_file(max((tmp_path / "run/checkpoints").glob("step-*")) / "model.safetensors")
     assert ("projection.weight" in saved) == ("student" in options)
-    distill_corpus(teacher, corpus, tmp_path / "run", resume=True, **given)
+    distill_corpus(teacher, corpus, tmp_path / "run", resume=True, **settings)
     assert_same_models(tmp_path / "straight", tmp_path / "run")
 
 

@@ -39,7 +39,9 @@ def test_soft_targets_are_those_of_every_kind_of_task(kind: str, temperature: fl
     units = batch.unit_of_row.numpy()
     if kind == "windows" or task.head.windows:
         assert len(units) > batch.num_units
-        mine, theirs = (np.stack([one[units == u].mean(0) for u in range(batch.num_units)]) for one in (mine, theirs))
+        mine, theirs = (
+            np.stack([logits[units == u].mean(0) for u in range(batch.num_units)]) for logits in (mine, theirs)
+        )
     if task.spec.kind == "classification" and not task.spec.multi_label:
         wanted = sum(soft_targets(a, b, temperature) for a, b in zip(mine, theirs, strict=True))
     elif task.spec.multi_label:
@@ -49,7 +51,8 @@ def test_soft_targets_are_those_of_every_kind_of_task(kind: str, temperature: fl
         wanted = float(((mine - theirs) ** 2).sum())
     elif kind == "choice":
         wanted = sum(
-            soft_targets(mine[units == one, 0], theirs[units == one, 0], temperature) for one in range(batch.num_units)
+            soft_targets(mine[units == unit, 0], theirs[units == unit, 0], temperature)
+            for unit in range(batch.num_units)
         )
     elif kind == "tags":
         wanted = sum(soft_targets(a, b, temperature) for a, b in zip(mine, theirs, strict=True))
@@ -73,8 +76,8 @@ def test_endings_that_an_example_lacks_have_no_part_in_its_loss() -> None:
     loss.backward()
     units = batch.unit_of_row.numpy()
     wanted = sum(
-        soft_targets(student.detach().numpy()[units == one, 0], teacher.numpy()[units == one, 0], 2.0)
-        for one in range(4)
+        soft_targets(student.detach().numpy()[units == unit, 0], teacher.numpy()[units == unit, 0], 2.0)
+        for unit in range(4)
     )
     assert loss.item() == pytest.approx(wanted)
     assert torch.isfinite(student.grad).all()
@@ -85,12 +88,16 @@ def test_states_and_attention_equal_the_slow_version() -> None:
     projection = ScaledLinear(8, 12).double()
     pairs = layer_map(2, 4)
     result = state_loss(
-        [one.float() for one in student], [one.float() for one in teacher], pairs, LENGTHS, projection.float()
+        [tensor.float() for tensor in student],
+        [tensor.float() for tensor in teacher],
+        pairs,
+        LENGTHS,
+        projection.float(),
     )
-    weight, bias = (one.detach().double().numpy() for one in (projection.weight, projection.bias))
+    weight, bias = (parameter.detach().double().numpy() for parameter in (projection.weight, projection.bias))
     rows = [slice(begin, end) for begin, end in itertools.pairwise(EDGES)]
     for row, value in zip(rows, result.tolist(), strict=True):
-        parts = ([one[row].numpy() for one in side] for side in (student, teacher))
+        parts = ([layer[row].numpy() for layer in side] for side in (student, teacher))
         assert value == pytest.approx(states_of_row(*parts, pairs, weight, bias), rel=1e-5)
     mine = [(drawn(11, 8, seed=20 + n), drawn(11, 8, seed=30 + n)) for n in range(2)]
     theirs = [(drawn(11, 12, seed=40 + n), drawn(11, 12, seed=50 + n)) for n in range(4)]

@@ -41,7 +41,7 @@ def test_a_student_has_the_chosen_layers_of_its_teacher(teacher: Path) -> None:
     student = student_of(folder, layers="1,4")
     assert student.layers == (1, 4)
     assert student.folder.config == dataclasses.replace(folder.config, num_hidden_layers=2)
-    whole, half = (load_pretrained(one).model.encoder for one in (folder, student.folder))
+    whole, half = (load_pretrained(source).model.encoder for source in (folder, student.folder))
     for name, parameter in half.named_parameters():
         source = name.replace("layers.1.", "layers.3.")
         assert torch.equal(parameter, whole.get_parameter(source)), name
@@ -57,7 +57,9 @@ def test_a_convolution_stays_next_to_the_first_layer(tmp_path: Path) -> None:
     tokenizer = tokenizer_of("deberta-v2")
     save_pretrained(tmp_path / "teacher", untrained(config, 5, tokenizer.vocabulary), tokenizer, ModelMetadata())
     folder = load_any(tmp_path / "teacher")
-    whole, half = (load_pretrained(one).model.encoder for one in (folder, student_of(folder, layers="2,3").folder))
+    whole, half = (
+        load_pretrained(source).model.encoder for source in (folder, student_of(folder, layers="2,3").folder)
+    )
     for name, parameter in half.named_parameters():
         source = name if "convolution" in name else name.replace("layers.1.", "layers.2.").replace("rs.0.", "rs.1.")
         assert torch.equal(parameter, whole.get_parameter(source)), name
@@ -156,7 +158,7 @@ def test_a_bilstm_is_written_with_the_pieces_of_any_teacher(architecture: str, t
     teacher = load_any(write_architecture(tmp_path / "teacher", architecture))
     student = student_of(teacher, "bilstm").folder
     write_folder(tmp_path / "student", student)
-    theirs, ours = (one.require_tokenizer() for one in (teacher, load_any(tmp_path / "student")))
+    theirs, ours = (source.require_tokenizer() for source in (teacher, load_any(tmp_path / "student")))
     assert ours.vocabulary.digest == theirs.vocabulary.digest
     text = ["the good film was a plot , annas ?"]
     np.testing.assert_array_equal(ours.encode_batch(text).ids, theirs.encode_batch(text).ids)
@@ -186,8 +188,8 @@ def test_a_student_with_other_pieces_or_rules_is_refused(teacher: Path, tmp_path
 
 
 def test_a_folder_with_the_pieces_of_the_teacher_is_a_student(teacher: Path, tmp_path: Path) -> None:
-    place = write_architecture(tmp_path / "other", "distilbert", seed=2)
-    assert student_of(load_any(teacher), place).folder.config.model_type == "distilbert"
+    folder = write_architecture(tmp_path / "other", "distilbert", seed=2)
+    assert student_of(load_any(teacher), folder).folder.config.model_type == "distilbert"
 
 
 def test_students_that_cannot_be_made_are_refused(teacher: Path, tmp_path: Path) -> None:

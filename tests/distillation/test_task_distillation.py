@@ -97,7 +97,7 @@ def test_soft_targets_alone_make_the_student_answer_like_its_teacher(tmp_path: P
     for epochs in (0.2, 25.0):
         run = tmp_path / f"run-{epochs:g}"
         distill(teacher, run, train=train, dev=train, **{**FAST, **weights, "epochs": epochs, "start": "random"})
-        result = [load_predictor(place).predict(examples_of("single", 48, 3)) for place in (teacher, run / "model")]
+        result = [load_predictor(model).predict(examples_of("single", 48, 3)) for model in (teacher, run / "model")]
         gaps = [abs(a.probabilities[0] - b.probabilities[0]) for a, b in zip(*result, strict=True)]
         errors.append(float(np.mean(gaps)))
     assert errors[1] < 0.3 * errors[0]
@@ -116,7 +116,9 @@ def test_stored_logits_are_those_of_the_teacher_and_are_read_again(
     blocks = sorted((tmp_path / "logits").glob("block-*"))
     assert len(blocks) == 3
     calls = []
-    monkeypatch.setattr(stored, "task_logits", lambda *given: calls.append(len(given[1])) or task_logits(*given))
+    monkeypatch.setattr(
+        stored, "task_logits", lambda *arguments: calls.append(len(arguments[1])) or task_logits(*arguments)
+    )
     again = stored.stored_logits(*arguments)
     assert calls == []
     blocks[1].unlink()  # as if it had been interrupted
@@ -149,8 +151,8 @@ def test_a_resumed_run_ends_with_the_same_bytes(student: str, teacher: Path, tmp
     distill(teacher, tmp_path / "straight", train=train, dev=dev, **options)
     with killed_at_step(6):
         distill(teacher, tmp_path / "run", train=train, dev=dev, **options)
-    (place,) = (tmp_path / "run").glob("seed-*")
-    checkpoint = safetensors.numpy.load_file(max(place.glob("checkpoints/step-*")) / "model.safetensors")
+    (folder,) = (tmp_path / "run").glob("seed-*")
+    checkpoint = safetensors.numpy.load_file(max(folder.glob("checkpoints/step-*")) / "model.safetensors")
     assert ("projection.weight" in checkpoint) == (student == "1x16")
     distill(teacher, tmp_path / "run", train=train, dev=dev, resume=True, **options)
     assert_same_models(tmp_path / "straight", tmp_path / "run")
@@ -181,7 +183,7 @@ def test_the_table_has_costs_scores_and_the_student_without_its_teacher(teacher:
     assert rows["student"]["seeds"] == 2
     assert read_json(tmp_path / "run/distillation.json")["rows"][0]["score"] == rows["teacher"]["score"]
     places = ("settings.json", "without-teacher/settings.json")
-    starts = [read_json(tmp_path / "run" / place)["digests"]["base"] for place in places]
+    starts = [read_json(tmp_path / "run" / run)["digests"]["base"] for run in places]
     assert starts[0] == starts[1]
     header, cells = report.table()
     assert len(cells) == 3
@@ -194,7 +196,7 @@ def test_the_table_has_costs_scores_and_the_student_without_its_teacher(teacher:
 
 def test_texts_without_labels_get_the_answers_of_the_teacher(teacher: Path, tmp_path: Path) -> None:
     dev, text = write_examples(tmp_path / "dev", "single", 8, 4), tmp_path / "more.txt"
-    texts = [one.first for one in examples_of("single", 12, 6)]
+    texts = [example.first for example in examples_of("single", 12, 6)]
     text.write_text("\n".join([*texts, "", " "]) + "\n", encoding="utf-8")
     coded = tmp_path / "coded.txt"
     coded.write_bytes(text.read_bytes() + "a café\n".encode("cp1252"))
@@ -253,7 +255,7 @@ def test_what_is_refused_after_the_teacher_has_answered_leaves_no_logits(
     files = {"train": train, "dev": train, "unlabelled": train}
     options = {"student": student, **(FAST if student == "layers" else {"times": False})}
 
-    def refuses(*given: object) -> object:
+    def refuses(*arguments: object) -> object:
         assert (tmp_path / "run" / "teacher" / "unlabelled" / "block-00000.safetensors").is_file()
         raise ConfigError(expected="other examples", found="these", fix="change them")
 
@@ -270,7 +272,7 @@ def test_an_unknown_label_is_refused_before_the_teacher_answers(
 ) -> None:
     train = tmp_path / "train.tsv"
     train.write_text("text\tlabel\na b\tno such label\nb a\tanother\n", encoding="utf-8")
-    monkeypatch.setattr(Lesson, "logits", lambda *given: pytest.fail("the teacher was asked"))
+    monkeypatch.setattr(Lesson, "logits", lambda *arguments: pytest.fail("the teacher was asked"))
     with pytest.raises(InputError, match="no such label"):
         distill(teacher, tmp_path / "run", train=train, dev=train, unlabelled=train, **FAST)
     assert not (tmp_path / "run").exists()

@@ -41,23 +41,23 @@ FAST = {
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("corpus")
-    texts = (" . ".join(one.first for one in examples_of("single", 8, seed=seed)) for seed in range(20))
-    (place / "text.txt").write_text("\n\n".join(texts), encoding="utf-8")
-    build_corpus([place / "text.txt"], TOKENIZER, place / "corpus", held_out=0.05)
-    return place / "corpus"
+    folder = tmp_path_factory.mktemp("corpus")
+    texts = (" . ".join(example.first for example in examples_of("single", 8, seed=seed)) for seed in range(20))
+    (folder / "text.txt").write_text("\n\n".join(texts), encoding="utf-8")
+    build_corpus([folder / "text.txt"], TOKENIZER, folder / "corpus", held_out=0.05)
+    return folder / "corpus"
 
 
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A wider model with another vocabulary: the same pieces in another order."""
-    place = tmp_path_factory.mktemp("teacher") / "model"
+    folder = tmp_path_factory.mktemp("teacher") / "model"
     pieces = list(TOKENIZER.vocabulary.pieces)
     tokenizer = WordPieceTokenizer(Vocabulary([*pieces[:5], *reversed(pieces[5:])]), TOKENIZER.rules)
     config = dataclasses.replace(CONFIG, hidden_size=144, intermediate_size=160)
     metadata = ModelMetadata.from_dict({"task": "pretraining"})
-    save_pretrained(str(place), untrained(config, 3), tokenizer, metadata)
-    return str(place)
+    save_pretrained(str(folder), untrained(config, 3), tokenizer, metadata)
+    return str(folder)
 
 
 @pytest.fixture(scope="module")
@@ -87,22 +87,22 @@ def test_the_loss_is_masked_lm_and_one_minus_the_cosine_of_the_whole_row(
     )
     batches = work.plan(0, 0, 1).micro_batches
     assert len(batches) > 1
-    total, distances, own, predictions, rows = 0.0, 0.0, 0.0, 0, 0
+    total, distances, masked, predictions, rows = 0.0, 0.0, 0.0, 0, 0
     theirs = bertsmith.load(teacher)
     for batch in batches:
         with torch.no_grad():
             total += work._taught(teaching, model, batch, None)[0].item()
             output = model(batch.batch, masked=batch.predicted_positions)
-        own += torch.nn.functional.cross_entropy(output.mlm_logits, batch.targets, reduction="sum").item()
+        masked += torch.nn.functional.cross_entropy(output.mlm_logits, batch.targets, reduction="sum").item()
         predictions += len(batch.targets)
         ids = batch.batch.token_ids.clone()
         ids[batch.predicted_positions] = batch.targets
         for begin, end in itertools.pairwise(np.cumsum((0, *batch.batch.lengths))):
             wanted = theirs.embed([source.tokenizer.decode(ids[begin:end].numpy())])[0] @ directions
-            found = output.hidden[begin:end].mean(dim=0).numpy()
-            distances += 1 - float(found @ wanted) / float(np.linalg.norm(found) * np.linalg.norm(wanted))
+            vector = output.hidden[begin:end].mean(dim=0).numpy()
+            distances += 1 - float(vector @ wanted) / float(np.linalg.norm(vector) * np.linalg.norm(wanted))
             rows += 1
-    assert total == pytest.approx(0.5 * own / (predictions + 1e-5) + 7 * distances / rows, rel=1e-4)
+    assert total == pytest.approx(0.5 * masked / (predictions + 1e-5) + 7 * distances / rows, rel=1e-4)
 
 
 def test_the_directions_keep_the_cosines_of_texts_better_than_any_others(teacher: str, corpus: Path) -> None:
@@ -110,7 +110,7 @@ def test_the_directions_keep_the_cosines_of_texts_better_than_any_others(teacher
     directions = principal_directions(embedder, source, 8, 1)
     assert directions.shape == (144, 8)
     np.testing.assert_allclose(directions.T @ directions, np.eye(8), atol=1e-5)
-    vectors = embedder.embed([one.first for one in examples_of("single", 64, seed=9)])
+    vectors = embedder.embed([example.first for example in examples_of("single", 64, seed=9)])
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     kept = np.square(vectors @ directions).sum()
     others, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((144, 8)))
@@ -121,8 +121,8 @@ def test_the_directions_keep_the_cosines_of_texts_better_than_any_others(teacher
 def test_a_new_student_starts_with_the_vectors_of_its_pieces_and_learns_those_of_texts(
     teacher: str, corpus: Path, tmp_path: Path
 ) -> None:
-    given = {**FAST, "steps": 40, "student": "tiny", "dropout": 0.0}
-    distill_corpus(teacher, corpus, tmp_path / "run", **given)
+    settings = {**FAST, "steps": 40, "student": "tiny", "dropout": 0.0}
+    distill_corpus(teacher, corpus, tmp_path / "run", **settings)
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if line["kind"] == "train"]
     for line in steps:
@@ -133,13 +133,13 @@ def test_a_new_student_starts_with_the_vectors_of_its_pieces_and_learns_those_of
     assert folder.metadata.training["student"] == "new model of size tiny"
     assert (tmp_path / "run/model/modules.json").exists()
     assert "and in `sentence-transformers` with the same vectors" in (tmp_path / "run/model/README.md").read_text()
-    texts = [one.first for one in examples_of("single", 32, seed=9)]
+    texts = [example.first for example in examples_of("single", 32, seed=9)]
     directions = principal_directions(load_embedder(teacher), Corpus.open(corpus), 128, 1)
     wanted = bertsmith.load(teacher).embed(texts) @ directions
     loaded = bertsmith.load(tmp_path / "run/model")
     assert len(loaded.fill(["a [MASK] film"], top=3)[0][0]) == 3  # it keeps the masked-LM head
-    found = loaded.embed(texts)
-    cosines = (wanted * found).sum(axis=1) / np.linalg.norm(wanted, axis=1) / np.linalg.norm(found, axis=1)
+    vectors = loaded.embed(texts)
+    cosines = (wanted * vectors).sum(axis=1) / np.linalg.norm(wanted, axis=1) / np.linalg.norm(vectors, axis=1)
     assert cosines.mean() > 0.8
 
 
@@ -168,15 +168,15 @@ def test_the_word_vectors_of_a_new_student_are_those_of_the_teacher_and_others_a
 def test_rows_that_are_longer_than_the_teacher_reads_are_announced(
     student: str, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = {**FAST, "steps": 1, "student": student}
-    distill_corpus(student, corpus, tmp_path / "run", **given)
+    settings = {**FAST, "steps": 1, "student": student}
+    distill_corpus(student, corpus, tmp_path / "run", **settings)
     assert "and the teacher reads" not in capsys.readouterr().err
     short, config = tmp_path / "short", dataclasses.replace(CONFIG, max_position_embeddings=16)
     metadata = ModelMetadata.from_dict({"task": "pretraining"})
     save_pretrained(str(short), untrained(config, 6), TOKENIZER, metadata)
     with pytest.raises(ConfigError, match="the teacher: max_length of at most 16, the positions"):
-        distill_corpus(short, corpus, tmp_path / "longer", **given)
-    of_recipe = {**given, "student": "tiny"}
+        distill_corpus(short, corpus, tmp_path / "longer", **settings)
+    of_recipe = {**settings, "student": "tiny"}
     del of_recipe["max_length"]
     with pytest.raises(ConfigError, match="a narrower `student`"):
         distill_corpus(short, corpus, tmp_path / "new", **of_recipe)
@@ -187,11 +187,11 @@ def test_rows_that_are_longer_than_the_teacher_reads_are_announced(
 def test_a_resumed_run_ends_with_the_same_bytes(
     of_size: bool, teacher: str, student: str, corpus: Path, tmp_path: Path
 ) -> None:
-    given = {**FAST, "student": "tiny" if of_size else student, "save_every": 2}
-    distill_corpus(teacher, corpus, tmp_path / "straight", **given)
+    settings = {**FAST, "student": "tiny" if of_size else student, "save_every": 2}
+    distill_corpus(teacher, corpus, tmp_path / "straight", **settings)
     with killed_at_step(5):
-        distill_corpus(teacher, corpus, tmp_path / "run", **given)
-    distill_corpus(teacher, corpus, tmp_path / "run", resume=True, **given)
+        distill_corpus(teacher, corpus, tmp_path / "run", **settings)
+    distill_corpus(teacher, corpus, tmp_path / "run", resume=True, **settings)
     assert_same_models(tmp_path / "straight", tmp_path / "run")
 
 

@@ -70,7 +70,7 @@ def test_each_entry_of_a_folder_is_a_language(folder: Path) -> None:
         "xx": ["xx.txt"],
         "yy": ["yy"],
     }
-    assert [(Path(one.name).name, one.reason) for one in skipped] == [("README.md", "unknown extension")]
+    assert [(Path(entry.name).name, entry.reason) for entry in skipped] == [("README.md", "unknown extension")]
     assert list(find_languages([folder, folder])[0]["xx"]) == 2 * [folder / "xx.txt"]
 
 
@@ -78,16 +78,16 @@ def test_each_entry_of_a_folder_is_a_language(folder: Path) -> None:
 def test_the_shares_of_the_tokens_are_smoothed_to_a_sentence(folder: Path, tmp_path: Path, exponent: float) -> None:
     manifest = build(folder, tmp_path / "out", language_exponent=exponent)
     record = manifest["languages"]["by_name"]
-    total = sum(one["training_tokens"] for one in record.values())
+    total = sum(language["training_tokens"] for language in record.values())
     assert total == 99 * 3 * SENTENCE
-    shares = smoothed_shares([one["training_tokens"] for one in record.values()], exponent)
-    for one, share in zip(record.values(), shares, strict=True):
-        assert abs(one["sampled_tokens"] - share * total) <= SENTENCE / 2 + 1e-6
-        assert one["share_of_text"] == one["training_tokens"] / total
+    shares = smoothed_shares([language["training_tokens"] for language in record.values()], exponent)
+    for language, share in zip(record.values(), shares, strict=True):
+        assert abs(language["sampled_tokens"] - share * total) <= SENTENCE / 2 + 1e-6
+        assert language["share_of_text"] == language["training_tokens"] / total
     corpus = Corpus.open(tmp_path / "out", verify=True)
     small = of_small(texts(corpus))
     assert sum(len(text.split()) for text in small) == record["yy"]["sampled_tokens"]
-    assert corpus.num_tokens == sum(one["sampled_tokens"] for one in record.values())
+    assert corpus.num_tokens == sum(language["sampled_tokens"] for language in record.values())
     assert not list((tmp_path / "out").glob("waiting*"))
 
 
@@ -115,7 +115,7 @@ def test_each_language_is_held_out_and_never_also_trained_on(folder: Path, tmp_p
     assert len(of_small(held_out)) < len(held_out) < 30
     assert not set(held_out) & set(texts(corpus))
     assert len(held_out) == len(set(held_out)), "held-out documents are not repeated"
-    assert sum(one["held_out_tokens"] for one in manifest["languages"]["by_name"].values()) == sum(
+    assert sum(language["held_out_tokens"] for language in manifest["languages"]["by_name"].values()) == sum(
         len(text.split()) for text in held_out
     )
 
@@ -166,7 +166,7 @@ def test_the_report_has_a_line_for_each_language_and_warns_of_unknown_text(tmp_p
     assert len(warned) == 1
     assert "'th': 100.0 %" in warned[0]
     inputs = [json.loads(line) for line in (tmp_path / "out" / "inputs.jsonl").read_text().splitlines()]
-    assert [one["language"] for one in inputs] == ["th", "xx"]
+    assert [entry["language"] for entry in inputs] == ["th", "xx"]
 
 
 def test_many_repetitions_are_worth_a_warning_and_copies_are_not(folder: Path, tmp_path: Path) -> None:

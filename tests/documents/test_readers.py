@@ -90,7 +90,7 @@ def test_marks_of_wikiextractor_divide_documents_and_are_not_text(tmp_path: Path
 def test_wikiextractor_files_are_read_as_they_come(tmp_path: Path) -> None:
     write(tmp_path / "out" / "AA" / "wiki_00", WIKI)
     records = [{"id": "1", "title": "Boats", "text": " ".join(STORIES[0])}, {"id": "2", "text": " ".join(STORIES[1])}]
-    write(tmp_path / "out" / "AB" / "wiki_01", "".join(json.dumps(one) + "\n" for one in records))
+    write(tmp_path / "out" / "AB" / "wiki_01", "".join(json.dumps(record) + "\n" for record in records))
     write(tmp_path / "out" / "AB" / "wiki_02.gz", gzip.compress(WIKI.encode()))
     write(tmp_path / "out" / "AB" / "notes", "It rained.\n")
     report = ReadReport()
@@ -225,7 +225,7 @@ def test_documents_of_json_lines_have_the_url_of_their_record(tmp_path: Path) ->
         {"text": "", "url": "https://example.org/d"},
         "It rained.",
     ]
-    path = write(tmp_path / "a.jsonl", "".join(json.dumps(one) + "\n" for one in records))
+    path = write(tmp_path / "a.jsonl", "".join(json.dumps(record) + "\n" for record in records))
     assert urls(path) == ["https://example.org/A/", "https://example.org/b", "", "", ""]
     path = write(tmp_path / "b.jsonl", json.dumps(records[2]))
     assert urls(path, url_column="page") == ["https://example.org/c"]
@@ -234,9 +234,11 @@ def test_documents_of_json_lines_have_the_url_of_their_record(tmp_path: Path) ->
 
 
 def test_documents_of_parquet_have_the_url_of_their_record(tmp_path: Path) -> None:
-    found = ["https://example.org/a", None, "https://example.org/c"]
+    addresses = ["https://example.org/a", None, "https://example.org/c"]
     texts = ["It rained."] * 3
-    table = pa.table({"url": found, "page": pa.array(found[::-1]).dictionary_encode(), "id": [1, 2, 3], "text": texts})
+    table = pa.table(
+        {"url": addresses, "page": pa.array(addresses[::-1]).dictionary_encode(), "id": [1, 2, 3], "text": texts}
+    )
     pq.write_table(table, tmp_path / "a.parquet")
     assert urls(tmp_path / "a.parquet") == ["https://example.org/a", "", "https://example.org/c"]
     assert urls(tmp_path / "a.parquet", url_column="page") == ["https://example.org/c", "", "https://example.org/a"]
@@ -590,4 +592,6 @@ def test_a_table_that_is_named_is_not_read_as_prose(tmp_path: Path, name: str) -
 
 def test_json_lines_are_read_under_any_name_with_that_form(tmp_path: Path) -> None:
     path = write(tmp_path / "records.json", '{"text": "It rained."}\n')
-    assert [one.sentences for one in read_documents([path], ReadingSettings(form="jsonl"))] == [["It rained."]]
+    assert [document.sentences for document in read_documents([path], ReadingSettings(form="jsonl"))] == [
+        ["It rained."]
+    ]

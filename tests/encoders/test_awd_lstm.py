@@ -49,7 +49,7 @@ def test_the_hidden_states_are_those_of_three_layers_of_torch():
     for layer, (inputs, cells) in zip(result.layers, ((8, 12), (12, 12), (12, 8)), strict=True):
         theirs = nn.LSTM(inputs, cells).double()
         theirs.load_state_dict(layer.state_dict())
-        states = [theirs(one)[0] for one in states]
+        states = [theirs(state)[0] for state in states]
     torch.testing.assert_close(result(words), torch.cat(states))
 
 
@@ -58,8 +58,8 @@ def test_the_hidden_states_are_those_of_three_layers_of_torch():
 def test_packed_rows_equal_rows_one_by_one(direction, dropped):
     result, words = model(direction=direction), batch(row_ids=(4, 0, 7))
 
-    def read(one: Batch) -> torch.Tensor:
-        return result(one, noise=RowNoise(1, 2, one.row_ids) if dropped else None)
+    def read(batch: Batch) -> torch.Tensor:
+        return result(batch, noise=RowNoise(1, 2, batch.row_ids) if dropped else None)
 
     whole = read(words)
     for number, states in enumerate(whole.split(LENGTHS)):
@@ -171,7 +171,7 @@ def test_the_base_size_has_the_layers_of_the_paper():
     assert base.num_parameters(pooler=False) - base.vocab_size * 400 == 20_211_600
     with torch.device("meta"):
         built = AwdLstmModel(base, seed=None)
-    assert sum(one.numel() for one in built.parameters()) == base.num_parameters()
+    assert sum(parameter.numel() for parameter in built.parameters()) == base.num_parameters()
 
 
 def test_an_unknown_direction_is_refused():

@@ -291,7 +291,7 @@ def test_in_training_the_gradients_of_bf16_are_as_close_to_fp32_as_those_of_auto
 
     exact = gradient(torch.float32)
     kept, rounded = gradient(torch.bfloat16), gradient(torch.bfloat16, training=False)
-    error, rounded_error = (float((found - exact).norm() / exact.norm()) for found in (kept, rounded))
+    error, rounded_error = (float((gradient - exact).norm() / exact.norm()) for gradient in (kept, rounded))
     theirs = float((gradient(torch.float32, autocast=True) - exact).norm() / exact.norm())
     assert 0 < error < 1.1 * theirs
     assert error < 0.75 * rounded_error

@@ -41,7 +41,7 @@ def test_vectors_equal_those_of_the_oracle(together):
     weights = {name: parameter.detach().numpy() for name, parameter in cnn.named_parameters()}
     expected = np.stack([piece_vector(piece, weights) for piece in VOCABULARY.pieces])
     ids = torch.arange(len(VOCABULARY))
-    result = cnn(ids, torch.float64) if together else torch.cat([cnn(one[None], torch.float64) for one in ids])
+    result = cnn(ids, torch.float64) if together else torch.cat([cnn(row[None], torch.float64) for row in ids])
     np.testing.assert_allclose(result.detach().numpy(), expected, atol=1e-12)
     np.testing.assert_allclose(cnn.table().numpy(), expected, atol=1e-12)
 
@@ -62,14 +62,14 @@ def test_a_batch_computes_each_distinct_piece_once():
 
 
 def test_repeated_pieces_receive_the_sum_of_their_gradients():
-    one, other = encoder(), encoder()
+    first, other = encoder(), encoder()
     ids = torch.tensor([7, 5, 7, 7])
     scale = torch.randn(4, 6, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    (one(ids, torch.float64) * scale).sum().backward()
+    (first(ids, torch.float64) * scale).sum().backward()
     sum(
         (other(ids[position : position + 1], torch.float64) * scale[position]).sum() for position in range(4)
     ).backward()
-    for (name, parameter), twin in zip(one.named_parameters(), other.parameters(), strict=True):
+    for (name, parameter), twin in zip(first.named_parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(parameter.grad, twin.grad, msg=name)
 
 

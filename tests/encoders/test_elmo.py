@@ -107,9 +107,9 @@ def test_the_backward_half_in_parts_from_right_to_left_equals_that_at_once():
         encoder(batch([7, 3], [6, 3]), memory=memory)
         memory = memory.of_rows([0, 1])
         encoder(batch([2, 5, 6], [2, 8, 9]), memory=memory, trace=trace)
-    for found, expected in zip(trace.hidden_states, whole, strict=True):
-        torch.testing.assert_close(found[:, 4:], expected[[0, 1, 2, 5, 6, 7], 4:])
-        assert not found[:, :4].any()
+    for state, expected in zip(trace.hidden_states, whole, strict=True):
+        torch.testing.assert_close(state[:, 4:], expected[[0, 1, 2, 5, 6, 7], 4:])
+        assert not state[:, :4].any()
     assert memory.lengths == (5, 5)
     assert memory.backward
 

@@ -95,7 +95,7 @@ def test_logits_and_gradients_equal_those_of_transformers(tmp_path: Path, activa
     torch.nn.functional.cross_entropy(result, targets).backward()
     layers = [layer.attn.c_attn.weight.grad for layer in theirs.transformer.h]
     for ours, fused in zip(model.encoder.layers, layers, strict=True):
-        joined = torch.cat([one.weight.grad.T for one in (ours.query, ours.key, ours.value)], dim=1)
+        joined = torch.cat([layer.weight.grad.T for layer in (ours.query, ours.key, ours.value)], dim=1)
         torch.testing.assert_close(joined, fused)
     torch.testing.assert_close(model.encoder.word_table.grad, theirs.lm_head.weight.grad)
 
@@ -106,9 +106,9 @@ def test_a_folder_of_transformers_is_written_again_as_it_was(tmp_path: Path) -> 
     read = read_model_folder(tmp_path / "theirs")
     assert (read.parts, read.report.unknown) == (("mlm",), ())
     write_model_folder(tmp_path / "ours", config=read.config, tensors=read.tensors, tokenizer=None)
-    one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("theirs", "ours"))
-    assert one.keys() == other.keys()
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    first, other = (load_file(tmp_path / name / "model.safetensors") for name in ("theirs", "ours"))
+    assert first.keys() == other.keys()
+    assert all(torch.equal(first[name], other[name]) for name in first)
     assert json.loads((tmp_path / "ours/config.json").read_text())["architectures"] == ["OpenAIGPTLMHeadModel"]
     again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "ours").eval()
     ids = torch.arange(9)[None]
@@ -123,7 +123,9 @@ def test_a_folder_of_transformers_is_written_again_as_it_was(tmp_path: Path) -> 
 def test_a_bare_encoder_with_buffers_as_the_published_one_is_read(tmp_path: Path) -> None:
     theirs = peer()
     theirs.save_pretrained(tmp_path)
-    stored = {name.removeprefix("transformer."): one for name, one in load_file(tmp_path / "model.safetensors").items()}
+    stored = {
+        name.removeprefix("transformer."): tensor for name, tensor in load_file(tmp_path / "model.safetensors").items()
+    }
     stored |= {f"h.{number}.attn.bias": torch.ones(1, 1, 40, 40) for number in range(2)}
     save_file(stored, tmp_path / "model.safetensors")
     read = read_model_folder(tmp_path)

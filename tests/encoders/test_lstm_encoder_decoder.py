@@ -21,20 +21,20 @@ TARGETS = ([2, 12, 13], [2, 14, 15, 16, 17, 18], [2])
 
 def model(**changes: object) -> LstmEncoderDecoder:
     shape = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 2}
-    one = LstmEncoderDecoder(LstmConfig(**{**shape, **changes})).double()
+    built = LstmEncoderDecoder(LstmConfig(**{**shape, **changes})).double()
     drawn = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        for parameter in one.parameters():
+        for parameter in built.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=drawn) * 0.3)
-    return one.eval()
+    return built.eval()
 
 
 def batch(*rows: list[int]) -> Batch:
     return Batch.from_rows(rows)
 
 
-def score_of(one: LstmEncoderDecoder, h: Tensor, s: Tensor) -> Tensor:
-    score = one.score
+def score_of(network: LstmEncoderDecoder, h: Tensor, s: Tensor) -> Tensor:
+    score = network.score
     if isinstance(score, GeneralScore):
         return h @ score.weight @ s
     if isinstance(score, ConcatScore):
@@ -43,11 +43,11 @@ def score_of(one: LstmEncoderDecoder, h: Tensor, s: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def by_hand(one: LstmEncoderDecoder, source: list[int], target: list[int]) -> tuple[Tensor, Tensor]:
+def by_hand(network: LstmEncoderDecoder, source: list[int], target: list[int]) -> tuple[Tensor, Tensor]:
     """The logits and the attention weights of one pair, by torch's LSTM and its cell, one target token at a time."""
-    width, table = one.config.hidden_size, one.embeddings.word.weight
+    width, table = network.config.hidden_size, network.embeddings.word.weight
     hidden, states = table[source] * width**0.5, []
-    for layer in one.encoder:
+    for layer in network.encoder:
         assert isinstance(layer, BiLstm)
         theirs = nn.LSTM(width, width // 2, bidirectional=True, dtype=torch.float64)
         named = dict(layer.right.state_dict()) | {f"{k}_reverse": v for k, v in layer.left.state_dict().items()}
@@ -55,7 +55,7 @@ def by_hand(one: LstmEncoderDecoder, source: list[int], target: list[int]) -> tu
         hidden, (last, cells) = theirs(hidden)
         states.append((last.flatten(), cells.flatten()))
     cells_of_layers = []
-    for layer in one.decoder:
+    for layer in network.decoder:
         assert isinstance(layer, LstmLayer)
         cell = nn.LSTMCell(layer.inputs, width, dtype=torch.float64)
         cell.load_state_dict({name.removesuffix("_l0"): value for name, value in layer.state_dict().items()})
@@ -66,9 +66,9 @@ def by_hand(one: LstmEncoderDecoder, source: list[int], target: list[int]) -> tu
         for number, cell in enumerate(cells_of_layers):
             states[number] = cell(x, states[number])
             x = states[number][0]
-        shares = torch.stack([score_of(one, x, s) for s in hidden]).softmax(0)
+        shares = torch.stack([score_of(network, x, s) for s in hidden]).softmax(0)
         context = sum(share * s for share, s in zip(shares, hidden, strict=True))
-        fed = torch.tanh(one.attentional.weight @ torch.cat([context, x]))
+        fed = torch.tanh(network.attentional.weight @ torch.cat([context, x]))
         logits.append(table @ fed)
         weights.append(shares)
     return torch.stack(logits), torch.stack(weights)
@@ -76,54 +76,54 @@ def by_hand(one: LstmEncoderDecoder, source: list[int], target: list[int]) -> tu
 
 @pytest.mark.parametrize("score", SCORES)
 def test_logits_and_weights_equal_those_of_a_loop_pair_by_pair(score):
-    one = model(score=score)
+    network = model(score=score)
     with torch.no_grad():
-        result = one(batch(*SOURCES), batch(*TARGETS)).split([len(row) for row in TARGETS])
-    alignments = one.alignments(batch(*SOURCES), batch(*TARGETS))
+        result = network(batch(*SOURCES), batch(*TARGETS)).split([len(row) for row in TARGETS])
+    alignments = network.alignments(batch(*SOURCES), batch(*TARGETS))
     for logits, weights, source, target in zip(result, alignments, SOURCES, TARGETS, strict=True):
-        expected, shares = by_hand(one, source, target)
+        expected, shares = by_hand(network, source, target)
         torch.testing.assert_close(logits, expected, atol=1e-10, rtol=1e-10)
         torch.testing.assert_close(weights, shares, atol=1e-10, rtol=1e-10)
 
 
 def test_a_target_token_changes_no_earlier_output_and_a_source_token_changes_all():
-    one = model()
+    network = model()
     with torch.no_grad():
-        before = one(batch([2, 5, 6, 3]), batch([2, 12, 13, 14]))
-        later = one(batch([2, 5, 6, 3]), batch([2, 12, 15, 14]))
-        other = one(batch([2, 5, 7, 3]), batch([2, 12, 13, 14]))
+        before = network(batch([2, 5, 6, 3]), batch([2, 12, 13, 14]))
+        later = network(batch([2, 5, 6, 3]), batch([2, 12, 15, 14]))
+        other = network(batch([2, 5, 7, 3]), batch([2, 12, 13, 14]))
     assert ((before - later).abs() > 1e-9).any(1).tolist() == [False, False, True, True]
     assert ((before - other).abs() > 1e-9).any(1).all()
 
 
 def test_the_attentional_vector_reaches_the_next_token():
     """Without it in the input, the columns for it would not matter after the first token."""
-    one = model()
+    network = model()
     with torch.no_grad():
-        before = one(batch([2, 5, 3]), batch([2, 12, 13]))
-        one.decoder[0].weight_ih_l0[:, one.config.hidden_size :] = 0
-        without = one(batch([2, 5, 3]), batch([2, 12, 13]))
+        before = network(batch([2, 5, 3]), batch([2, 12, 13]))
+        network.decoder[0].weight_ih_l0[:, network.config.hidden_size :] = 0
+        without = network(batch([2, 5, 3]), batch([2, 12, 13]))
     assert ((before - without).abs() > 1e-6).any(1).tolist() == [False, True, True]
 
 
 @pytest.mark.parametrize("score", SCORES)
 def test_every_parameter_receives_a_gradient(score):
-    one = model(score=score)
-    one(batch(*SOURCES), batch(*TARGETS)).square().sum().backward()
-    assert [name for name, parameter in one.named_parameters() if not parameter.grad.abs().sum() > 0] == []
+    network = model(score=score)
+    network(batch(*SOURCES), batch(*TARGETS)).square().sum().backward()
+    assert [name for name, parameter in network.named_parameters() if not parameter.grad.abs().sum() > 0] == []
 
 
 def test_targets_read_in_parts_with_a_memory_have_the_logits_of_one_pass():
-    one, memory = model(), Memory()
+    network, memory = model(), Memory()
     targets = ([2, 12, 13, 14, 15], [2, 15, 16, 17], [2, 18, 19])
     with torch.no_grad():
-        whole = one(batch(*SOURCES), batch(*targets)).split([5, 4, 3])
-        source = one.encode(batch(*SOURCES))
+        whole = network(batch(*SOURCES), batch(*targets)).split([5, 4, 3])
+        source = network.encode(batch(*SOURCES))
         read = [0, 0, 0]
         for lengths in ((1, 1, 1), (1, 2, 1), (3, 1, 1)):  # in other orders by length
             ends = [start + length for start, length in zip(read, lengths, strict=True)]
             parts = [row[start:end] for row, start, end in zip(targets, read, ends, strict=True)]
-            now = one.decode(batch(*parts), source, memory=memory).split(lengths)
+            now = network.decode(batch(*parts), source, memory=memory).split(lengths)
             for logits, expected, start, end in zip(now, whole, read, ends, strict=True):
                 torch.testing.assert_close(logits, expected[start:end])
             read = ends
@@ -132,14 +132,14 @@ def test_targets_read_in_parts_with_a_memory_have_the_logits_of_one_pass():
 
 
 def test_texts_taken_from_the_source_continue_with_their_own_states():
-    one, memory = model(), Memory()
+    network, memory = model(), Memory()
     with torch.no_grad():
-        source = one.encode(batch(*SOURCES[:2]))
-        first = one.decode(batch([2], [2]), source, memory=memory)
+        source = network.encode(batch(*SOURCES[:2]))
+        first = network.decode(batch([2], [2]), source, memory=memory)
         swapped, taken = source.of_rows([1, 0, 1]), memory.of_rows([1, 0, 1])
-        again = one.decode(batch([12], [13], [14]), swapped, memory=taken)
-        start = one.decode(batch([2], [2], [2]), swapped, memory=Memory())
-        alone = one(batch(SOURCES[1]), batch([2, 14]))
+        again = network.decode(batch([12], [13], [14]), swapped, memory=taken)
+        start = network.decode(batch([2], [2], [2]), swapped, memory=Memory())
+        alone = network(batch(SOURCES[1]), batch([2, 14]))
     assert swapped.lengths == (3, 5, 3)
     torch.testing.assert_close(start, first[[1, 0, 1]])
     torch.testing.assert_close(again[2], alone[1])
@@ -148,19 +148,19 @@ def test_texts_taken_from_the_source_continue_with_their_own_states():
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("layers", [1, 3])
 def test_parameters_are_counted_as_they_are_built(score, layers):
-    one = model(score=score, num_hidden_layers=layers)
-    assert sum(parameter.numel() for parameter in one.parameters()) == one.config.num_parameters()
+    network = model(score=score, num_hidden_layers=layers)
+    assert sum(parameter.numel() for parameter in network.parameters()) == network.config.num_parameters()
 
 
 def test_dropout_is_a_function_of_the_pair():
-    one = model(hidden_dropout_prob=0.3)
+    network = model(hidden_dropout_prob=0.3)
     with torch.no_grad():
-        together = one(batch(*SOURCES), batch(*TARGETS), noise=RowNoise(1, 2, [0, 1, 2]))
+        together = network(batch(*SOURCES), batch(*TARGETS), noise=RowNoise(1, 2, [0, 1, 2]))
         parts = together.split([len(row) for row in TARGETS])
         for number, part in enumerate(parts):
-            alone = one(batch(SOURCES[number]), batch(TARGETS[number]), noise=RowNoise(1, 2, [number]))
+            alone = network(batch(SOURCES[number]), batch(TARGETS[number]), noise=RowNoise(1, 2, [number]))
             torch.testing.assert_close(alone, part)
-        assert (together - one(batch(*SOURCES), batch(*TARGETS))).abs().max() > 1e-3
+        assert (together - network(batch(*SOURCES), batch(*TARGETS))).abs().max() > 1e-3
 
 
 def test_a_configuration_is_read_as_written_and_wrong_ones_are_refused():

@@ -98,12 +98,12 @@ def test_logits_and_gradients_of_rows_longer_than_the_window_are_theirs(tmp_path
     expected = theirs(**inputs).logits[real]
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-5)
     targets = torch.arange(batch.num_tokens) % 67
-    losses = [torch.nn.functional.cross_entropy(one, targets) for one in (logits, expected)]
+    losses = [torch.nn.functional.cross_entropy(values, targets) for values in (logits, expected)]
     torch.testing.assert_close(*losses, rtol=0, atol=1e-5)
     for loss in losses:
         loss.backward()
     for ours, layer in zip(model.encoder.layers, theirs.model.layers, strict=True):
-        joined = torch.cat([one.weight.grad for one in (ours.query, ours.key, ours.value)])
+        joined = torch.cat([layer.weight.grad for layer in (ours.query, ours.key, ours.value)])
         torch.testing.assert_close(joined, layer.attn.Wqkv.weight.grad, rtol=0, atol=1e-5)
         torch.testing.assert_close(ours.intermediate.weight.grad, layer.mlp.Wi.weight.grad, rtol=0, atol=1e-5)
     table = theirs.model.embeddings.tok_embeddings.weight.grad
@@ -118,8 +118,8 @@ def test_the_hidden_states_of_every_layer_are_theirs(tmp_path: Path) -> None:
     with torch.no_grad():
         encoder(batch, trace=trace)
         expected = theirs(**padded(batch), output_hidden_states=True).hidden_states
-        for found, wanted in zip(trace.hidden_states, expected, strict=True):
-            torch.testing.assert_close(found, wanted[0], rtol=0, atol=1e-5)
+        for state, wanted in zip(trace.hidden_states, expected, strict=True):
+            torch.testing.assert_close(state, wanted[0], rtol=0, atol=1e-5)
         lower = Trace()
         assert torch.equal(encoder.lower(2)(batch, trace=lower), trace.hidden_states[2])
 

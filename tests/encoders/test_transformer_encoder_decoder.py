@@ -17,12 +17,12 @@ TARGETS = ([2, 12, 13], [2, 14, 15, 16, 17, 18], [2])
 
 
 def model(**changes: object) -> Transformer:
-    one = Transformer(TransformerConfig(**{**SHAPE, "intermediate_size": 32, **changes})).double()
+    built = Transformer(TransformerConfig(**{**SHAPE, "intermediate_size": 32, **changes})).double()
     drawn = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        for parameter in one.parameters():
+        for parameter in built.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=drawn) * 0.2)
-    return one.eval()
+    return built.eval()
 
 
 def batch(*rows: list[int]) -> Batch:
@@ -37,9 +37,12 @@ def same_attention(theirs: nn.MultiheadAttention, ours: nn.Module, prefix: str, 
 
 
 @torch.no_grad()
-def logits_of_torch(one: Transformer, source: list[int], target: list[int]) -> torch.Tensor:
+def logits_of_torch(network: Transformer, source: list[int], target: list[int]) -> torch.Tensor:
     """`torch.nn.Transformer` without the norms that it has after the last layers, on one pair."""
-    config, options = one.config, {"dropout": 0.0, "layer_norm_eps": one.config.layer_norm_eps, "dtype": torch.float64}
+    config, options = (
+        network.config,
+        {"dropout": 0.0, "layer_norm_eps": network.config.layer_norm_eps, "dtype": torch.float64},
+    )
     sizes = (config.hidden_size, config.num_attention_heads, config.intermediate_size)
     encoder = nn.TransformerEncoder(
         nn.TransformerEncoderLayer(*sizes, **options), config.num_hidden_layers, enable_nested_tensor=False
@@ -47,7 +50,7 @@ def logits_of_torch(one: Transformer, source: list[int], target: list[int]) -> t
     decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(*sizes, **options), config.num_hidden_layers)
     # It draws new parameters, so the values are copied afterwards.
     whole = nn.Transformer(custom_encoder=encoder, custom_decoder=decoder, d_model=config.hidden_size, nhead=4).eval()
-    for theirs, ours in zip([*encoder.layers, *decoder.layers], [*one.encoder, *one.decoder], strict=True):
+    for theirs, ours in zip([*encoder.layers, *decoder.layers], [*network.encoder, *network.decoder], strict=True):
         assert isinstance(ours, Layer)
         same_attention(theirs.self_attn, ours, "", "attention_output")
         norms = [ours.attention_norm, ours.output_norm]
@@ -58,7 +61,7 @@ def logits_of_torch(one: Transformer, source: list[int], target: list[int]) -> t
             theirs.get_submodule(f"norm{number}").load_state_dict(norm.state_dict())
         theirs.linear1.load_state_dict(ours.intermediate.state_dict())
         theirs.linear2.load_state_dict(ours.output.state_dict())
-    table = one.embeddings.word.weight
+    table = network.embeddings.word.weight
     vectors = [
         (table[ids] * config.hidden_size**0.5 + sinusoidal_positions(len(ids), config.hidden_size)).unsqueeze(1)
         for ids in (source, target)
@@ -68,19 +71,19 @@ def logits_of_torch(one: Transformer, source: list[int], target: list[int]) -> t
 
 
 def test_the_logits_equal_those_of_torch_pair_by_pair():
-    one = model()
+    network = model()
     with torch.no_grad():
-        result = one(batch(*SOURCES), batch(*TARGETS)).split([len(row) for row in TARGETS])
+        result = network(batch(*SOURCES), batch(*TARGETS)).split([len(row) for row in TARGETS])
     for logits, source, target in zip(result, SOURCES, TARGETS, strict=True):
-        torch.testing.assert_close(logits, logits_of_torch(one, source, target), atol=1e-10, rtol=1e-10)
+        torch.testing.assert_close(logits, logits_of_torch(network, source, target), atol=1e-10, rtol=1e-10)
 
 
 def test_a_target_token_changes_no_earlier_output_and_a_source_token_changes_all():
-    one = model()
+    network = model()
     with torch.no_grad():
-        before = one(batch([2, 5, 6, 3]), batch([2, 12, 13, 14]))
-        later = one(batch([2, 5, 6, 3]), batch([2, 12, 13, 15]))
-        other = one(batch([2, 5, 7, 3]), batch([2, 12, 13, 14]))
+        before = network(batch([2, 5, 6, 3]), batch([2, 12, 13, 14]))
+        later = network(batch([2, 5, 6, 3]), batch([2, 12, 13, 15]))
+        other = network(batch([2, 5, 7, 3]), batch([2, 12, 13, 14]))
     assert ((before - later).abs() > 1e-9).any(1).tolist() == [False, False, False, True]
     assert ((before - other).abs() > 1e-9).any(1).all()
 
@@ -97,35 +100,35 @@ def test_positions_shifted_by_a_number_are_a_rotation_of_the_positions():
 
 
 def test_targets_read_piece_by_piece_with_a_memory_have_the_logits_of_one_pass():
-    one, memory = model(), Memory()
+    network, memory = model(), Memory()
     sources, targets = SOURCES[:2], ([2, 12, 13, 14], [2, 15, 16, 17])
     with torch.no_grad():
-        whole = one(batch(*sources), batch(*targets)).view(2, 4, -1)
-        source = one.encode(batch(*sources))
+        whole = network(batch(*sources), batch(*targets)).view(2, 4, -1)
+        source = network.encode(batch(*sources))
         for step in range(4):
-            now = one.decode(batch(*[row[step : step + 1] for row in targets]), source, memory=memory)
+            now = network.decode(batch(*[row[step : step + 1] for row in targets]), source, memory=memory)
             torch.testing.assert_close(now, whole[:, step])
     assert set(source.kept) == {"1.key", "1.value", "2.key", "2.value"}
     swapped = source.of_rows([1, 0, 1])
     assert swapped.lengths == (3, 5, 3)
     with torch.no_grad():
-        again = one.decode(batch([15], [12], [15]), swapped, memory=Memory())
-        alone = one.decode(batch([15]), one.encode(batch(sources[1])), memory=Memory())
+        again = network.decode(batch([15], [12], [15]), swapped, memory=Memory())
+        alone = network.decode(batch([15]), network.encode(batch(sources[1])), memory=Memory())
     torch.testing.assert_close(again[2:], alone)
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "absolute", "none"])
 def test_parameters_are_counted_as_they_are_built(positions):
-    one = model(position_embedding_type=positions)
-    assert sum(parameter.numel() for parameter in one.parameters()) == one.config.num_parameters()
+    network = model(position_embedding_type=positions)
+    assert sum(parameter.numel() for parameter in network.parameters()) == network.config.num_parameters()
 
 
 def test_dropout_is_a_function_of_the_pair():
-    one = model(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
+    network = model(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
     with torch.no_grad():
-        together = one(batch(*SOURCES), batch(*TARGETS), noise=RowNoise(1, 2, [0, 1, 2]))
+        together = network(batch(*SOURCES), batch(*TARGETS), noise=RowNoise(1, 2, [0, 1, 2]))
         parts = together.split([len(row) for row in TARGETS])
         for number, part in enumerate(parts):
-            alone = one(batch(SOURCES[number]), batch(TARGETS[number]), noise=RowNoise(1, 2, [number]))
+            alone = network(batch(SOURCES[number]), batch(TARGETS[number]), noise=RowNoise(1, 2, [number]))
             torch.testing.assert_close(alone, part)
-        assert (together - one(batch(*SOURCES), batch(*TARGETS))).abs().max() > 1e-3
+        assert (together - network(batch(*SOURCES), batch(*TARGETS))).abs().max() > 1e-3

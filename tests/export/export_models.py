@@ -60,28 +60,31 @@ def write_data(path: Path, examples: list[Example]) -> Path:
     """A file of labelled examples in the format of their task."""
     lines: list[str] = []
     if isinstance(examples[0], TextExample):
-        lines = ["text\tlabel", *(f"{one.first}\t{one.label}" for one in examples if isinstance(one, TextExample))]
-    for one in examples:
-        if isinstance(one, TaggedExample):
-            lines += [*(f"{word} {tag}" for word, tag in zip(one.words, one.tags or (), strict=True)), ""]
-        if isinstance(one, DocumentExample):
-            lines.append(json.dumps({"source": one.texts, "target": one.targets[0]}))
-        if isinstance(one, MentionExample):
-            record = {"text": one.text, "pronoun": one.pronoun, "candidates": one.candidates}
-            lines.append(json.dumps({**record, "answer": None if one.label == NEITHER else one.label}))
+        lines = [
+            "text\tlabel",
+            *(f"{example.first}\t{example.label}" for example in examples if isinstance(example, TextExample)),
+        ]
+    for example in examples:
+        if isinstance(example, TaggedExample):
+            lines += [*(f"{word} {tag}" for word, tag in zip(example.words, example.tags or (), strict=True)), ""]
+        if isinstance(example, DocumentExample):
+            lines.append(json.dumps({"source": example.texts, "target": example.targets[0]}))
+        if isinstance(example, MentionExample):
+            record = {"text": example.text, "pronoun": example.pronoun, "candidates": example.candidates}
+            lines.append(json.dumps({**record, "answer": None if example.label == NEITHER else example.label}))
     questions = [
         {
-            "context": one.context,
+            "context": example.context,
             "qas": [
                 {
-                    "id": one.id,
-                    "question": one.question,
-                    "answers": [{"text": answer.text, "answer_start": answer.start} for answer in one.answers],
+                    "id": example.id,
+                    "question": example.question,
+                    "answers": [{"text": answer.text, "answer_start": answer.start} for answer in example.answers],
                 }
             ],
         }
-        for one in examples
-        if isinstance(one, QuestionExample)
+        for example in examples
+        if isinstance(example, QuestionExample)
     ]
     content = {"version": "1.1", "data": [{"title": "samples", "paragraphs": questions}]}
     path.write_text(json.dumps(content) if questions else "\n".join(lines) + "\n", encoding="utf-8")

@@ -178,11 +178,11 @@ def test_what_differs_is_not_written_and_what_was_there_stays(tmp_path: Path, mo
         write(dataclasses.replace(folder, tensors=tensors), kind, path)
 
     monkeypatch.setattr(export_module, "write_fp32", damaged)
-    for place, replace in (("new", False), ("out", True)):
+    for name, replace in (("new", False), ("out", True)):
         with pytest.raises(
             CheckpointError, match=r"logits of model\.onnx within 0\.0001 .* nothing was written"
         ) as caught:
-            export(source, tmp_path / place, to="onnx", replace=replace)
+            export(source, tmp_path / name, to="onnx", replace=replace)
         one_line(caught.value)
     assert not (tmp_path / "new").exists()
     assert {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()} == before
@@ -238,15 +238,15 @@ def test_a_runner_sees_padded_batches_of_all_lengths_and_every_difference_counts
         assert list(inputs) == list(INPUTS)
         mask = inputs["attention_mask"].reshape(-1, inputs["attention_mask"].shape[-1])
         seen.append(mask.sum(1).tolist())
-        found = peer(**{name: torch.from_numpy(array) for name, array in inputs.items()})
-        found = {output.name: found[output.name].numpy().copy() for output in outputs}
+        answers = peer(**{name: torch.from_numpy(array) for name, array in inputs.items()})
+        answers = {output.name: answers[output.name].numpy().copy() for output in outputs}
         if mask.shape == (1, 1):
-            found[outputs[-1].name].reshape(-1)[-1] += change["by"]
-        return found
+            answers[outputs[-1].name].reshape(-1)[-1] += change["by"]
+        return answers
 
     sample = sample_for(folder, spec, None)
     equal = compare(folder, model, outputs, run, sample)
-    assert all(one.largest < 2e-5 for one in equal.differences)
+    assert all(difference.largest < 2e-5 for difference in equal.differences)
     longest = CONFIG.max_position_embeddings
     assert [1] in seen
     assert [longest] in seen
@@ -299,7 +299,7 @@ def test_a_hugging_face_folder_is_run_in_transformers(kind: str | None, base: Pa
         None: {"logits", "seq_relationship_logits"},
     }.get(kind, {"logits"})
     assert record["transformers"]["outputs"].keys() == names
-    assert all(0 < one["largest"] < 1e-4 for one in record["transformers"]["outputs"].values())
+    assert all(0 < output["largest"] < 1e-4 for output in record["transformers"]["outputs"].values())
 
 
 @pytest.mark.parametrize("kind", ["on the pair", "on texts apart"])
@@ -324,7 +324,7 @@ def test_pairs_are_distinguished_in_an_encoder_without_segments(to: str, kind: s
     assert 0 < result["outputs"]["logits"]["largest"] < 1e-4
     if to == "onnx":
         onnx = importlib.import_module("onnx")
-        assert [one.name for one in onnx.load(tmp_path / "out" / "model.onnx").graph.input] == [
+        assert [node.name for node in onnx.load(tmp_path / "out" / "model.onnx").graph.input] == [
             "input_ids",
             "attention_mask",
             "token_type_ids",
@@ -354,7 +354,7 @@ def test_a_tensor_that_comes_back_otherwise_is_named(
     write = getattr(rewriting, name)
 
     def damaged(path, *, tensors, **others):
-        changed = {one: value + 1 if one in ("mlm.bias", "nsp.bias") else value for one, value in tensors.items()}
+        changed = {name: value + 1 if name in ("mlm.bias", "nsp.bias") else value for name, value in tensors.items()}
         write(path, tensors=changed, **others)
 
     monkeypatch.setattr(rewriting, name, damaged)

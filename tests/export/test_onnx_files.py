@@ -171,12 +171,12 @@ def test_onnx_gives_the_numbers_of_sentences_and_of_mentions(kind: str, architec
     np.testing.assert_allclose(theirs, ours, **NEAR)
 
 
-def require_same_logits(kind: str, config: EncoderConfig, tokenizer: Tokenizer, place: Path) -> None:
-    folder, model = task_folder(place / "model", kind, config, tokenizer)
-    write_fp32(folder, SPECS[kind].kind, place / "model.onnx")
+def require_same_logits(kind: str, config: EncoderConfig, tokenizer: Tokenizer, path: Path) -> None:
+    folder, model = task_folder(path / "model", kind, config, tokenizer)
+    write_fp32(folder, SPECS[kind].kind, path / "model.onnx")
     features = task_for(SPECS[kind]).encode(examples_of(kind, 8), tokenizer)
     ours = task_logits(model, features, choose("cpu", "fp32"))
-    theirs = onnx_logits(Session(place / "model.onnx"), features, kind)
+    theirs = onnx_logits(Session(path / "model.onnx"), features, kind)
     assert ours.std() > 100 * NEAR["atol"], "a model with constant output proves nothing"
     np.testing.assert_allclose(theirs, ours, **NEAR)
 
@@ -293,7 +293,7 @@ def test_names_and_axes_are_those_that_other_tools_ask_for(tmp_path: Path) -> No
         folder, _ = task_folder(tmp_path / kind, kind)
         graph = onnx_model(graph_of(folder.config, folder.tensors, SPECS[kind].kind))
         onnx.checker.check_model(graph, full_check=True)
-        assert [(one.domain, one.version) for one in graph.opset_import] == [("", OPSET)]
+        assert [(opset.domain, opset.version) for opset in graph.opset_import] == [("", OPSET)]
 
         def shape(value: object) -> list[object]:
             return [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim]
@@ -321,8 +321,8 @@ def test_weights_that_are_too_large_for_one_file_are_next_to_it(tmp_path: Path) 
     write_fp32(folder, "classification", tmp_path / "whole.onnx")
     write_fp32(folder, "classification", tmp_path / "model.onnx", largest_file=1000)
     assert (tmp_path / "model.onnx.data").stat().st_size > (tmp_path / "model.onnx").stat().st_size
-    one, other = (Session(tmp_path / f"{name}.onnx")(rows)["logits"] for name in ("whole", "model"))
-    np.testing.assert_array_equal(one, other)
+    whole, other = (Session(tmp_path / f"{name}.onnx")(rows)["logits"] for name in ("whole", "model"))
+    np.testing.assert_array_equal(whole, other)
     write_int8(folder, "classification", tmp_path / "int8.onnx", reduced=True, largest_file=1000)
     assert (tmp_path / "int8.onnx.data").exists()
     assert np.isfinite(Session(tmp_path / "int8.onnx")(rows)["logits"]).all()
@@ -360,11 +360,11 @@ def test_int8_holds_all_matrices_in_a_byte_and_says_nearly_the_same(
     write_fp32(folder, None, tmp_path / "model.onnx")
     write_int8(folder, None, tmp_path / "int8.onnx", reduced=reduced)
     graph = onnx.load(tmp_path / "int8.onnx").graph
-    large = [one for one in graph.initializer if len(one.dims) == 2]
-    real = [one.name for one in large if one.data_type == onnx.TensorProto.FLOAT]
+    large = [matrix for matrix in graph.initializer if len(matrix.dims) == 2]
+    real = [matrix.name for matrix in large if matrix.data_type == onnx.TensorProto.FLOAT]
     # Positions, of all kinds, and segments are small tables that are used in fp32.
     assert [name for name in real if not any(word in name for word in ("position", "rotary", "segment"))] == []
-    weights = [onnx.numpy_helper.to_array(one) for one in large if one.data_type == onnx.TensorProto.INT8]
+    weights = [onnx.numpy_helper.to_array(matrix) for matrix in large if matrix.data_type == onnx.TensorProto.INT8]
     assert max(int(np.abs(weight.astype(int)).max()) for weight in weights) == (64 if reduced else 127)
     rows = padded(random_rows([5, 1, config.max_tokens, 17, 2], config))
     exact, rough = (Session(tmp_path / f"{name}.onnx")(rows) for name in ("model", "int8"))

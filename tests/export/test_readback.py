@@ -52,7 +52,7 @@ def write_agreed(source: Path, path: Path, count: int) -> Path:
     examples = examples_of("single", count)
     predictions = load_predictor(source).predict(examples)
     pairs = zip(examples, predictions, strict=True)
-    return write_data(path, [dataclasses.replace(one, label=found.label) for one, found in pairs])
+    return write_data(path, [dataclasses.replace(example, label=prediction.label) for example, prediction in pairs])
 
 
 def change_answers(monkeypatch: pytest.MonkeyPatch, to: str, change: Callable[[np.ndarray], np.ndarray]) -> None:
@@ -99,8 +99,8 @@ def test_every_kind_of_model_is_run_as_it_comes_back_from_google(kind: str | Non
     assert record["equal_tensors"] == len(folder.tensors)
     assert (record["sample"]["rows"], record["limits"]) == (96, {"largest": 1e-4})
     result = record["read_back"]["outputs"]
-    assert list(result) == [one.name for one in outputs_of(kind and SPECS[kind].kind, folder.parts)]
-    assert all(one["largest"] == 0 and one["values"] > 0 for one in result.values())
+    assert list(result) == [output.name for output in outputs_of(kind and SPECS[kind].kind, folder.parts)]
+    assert all(record["largest"] == 0 and record["values"] > 0 for record in result.values())
     assert spec_of(load_any(tmp_path / "out")) == (SPECS[kind] if kind else None)
 
 
@@ -289,11 +289,13 @@ def test_a_google_checkpoint_without_a_vocabulary_is_not_run_and_that_is_said(tm
 def write_columns(path: Path, kind: str) -> tuple[Path, dict[str, Any], str]:
     """A file with non-standard column names or positions, and how to read it."""
     lines = []
-    for one in examples_of(kind, 12):
+    for example in examples_of(kind, 12):
         if kind == "tags":
-            lines += [*(f"{tag} x {word}" for word, tag in zip(one.words, one.tags, strict=True)), ""]
+            lines += [*(f"{tag} x {word}" for word, tag in zip(example.words, example.tags, strict=True)), ""]
         else:
-            lines.append(json.dumps({"number": 1, "body": one.first, "other": one.second, "verdict": one.label}))
+            lines.append(
+                json.dumps({"number": 1, "body": example.first, "other": example.second, "verdict": example.label})
+            )
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     if kind == "tags":
         return path, {"word_column": 2, "tag_column": 0}, "ner"

@@ -26,9 +26,9 @@ def main(base: Path, out: Path) -> None:
     torch.set_num_threads(1)
     data = TaskData(train=examples_of("single", 32), dev=examples_of("single", 20, seed=1))
     with process_group(Rank.from_environment(), torch.device("cpu")):
-        one = finetune(base, SPECS["single"], data, out / "shared", QUICK, RATES, seeds=1)
+        single = finetune(base, SPECS["single"], data, out / "shared", QUICK, RATES, seeds=1)
         two = finetune(base, SPECS["single"], data, out / "spread", QUICK, RATES, seeds=3)
-        assert (len(one.runs), len(two.runs)) == (1, 3), "every process returns the results of all seeds"
+        assert (len(single.runs), len(two.runs)) == (1, 3), "every process returns the results of all seeds"
         chosen = tune(base, SPECS["single"], data, out / "search", QUICK, RATES, trials=3, grid=GRID)
         assert chosen.recipe.learning_rate in GRID["learning_rate"]
         pairs = TaskData(train=examples_of("vectors of partners", 24), dev=())

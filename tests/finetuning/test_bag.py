@@ -209,7 +209,10 @@ def test_a_bag_is_served_with_the_answers_of_the_library(kept: Path) -> None:
     async def script() -> None:
         async with running(create_app({"words": model}, ServerSettings(), None)) as client:
             reply = await client.post("/predict", {"texts": texts})
-            shown = [[one["probabilities"][label] for label in model.labels] for one in reply.json["predictions"]]
+            shown = [
+                [prediction["probabilities"][label] for label in model.labels]
+                for prediction in reply.json["predictions"]
+            ]
             expected = [answer.probabilities for answer in model.classify(texts)]
             np.testing.assert_allclose(shown, expected, rtol=0, atol=1e-6)
             assert reply.json["note"] == "empty texts, predicted without a word: 1"
@@ -280,7 +283,7 @@ def test_the_estimator_may_keep_a_bag(base: str) -> None:
     from bertsmith.app.library.estimators import BertsmithClassifier
 
     examples = examples_of("single", 24)
-    texts, labels = [one.first for one in examples], [one.label for one in examples]  # type: ignore[union-attr]
+    texts, labels = [example.first for example in examples], [example.label for example in examples]  # type: ignore[union-attr]
     classifier = BertsmithClassifier(base, settings={"keep": "bag", "baselines": False}, device="cpu").fit(
         texts, labels
     )

@@ -72,8 +72,8 @@ def computed(tmp_path: Path, kind: str, data: TaskData | None = None, spec: Task
     return baselines_of(job, tmp_path / "run", resume=False)
 
 
-def scores_of(found: Baselines, metric: str) -> dict[str, float]:
-    return {result["name"]: result["scores"][metric] for result in found.results}
+def scores_of(baselines: Baselines, metric: str) -> dict[str, float]:
+    return {result["name"]: result["scores"][metric] for result in baselines.results}
 
 
 @pytest.mark.parametrize(
@@ -100,24 +100,24 @@ def test_every_kind_of_task_has_baselines_with_scores_intervals_and_predictions(
     kind: str, names: list[str], tmp_path: Path
 ) -> None:
     data = data_of(kind)
-    found = computed(tmp_path, kind, data)
+    baselines = computed(tmp_path, kind, data)
     metric = SPECS[kind].metric
-    assert [result["name"] for result in found.results] == names
-    for result in found.results:
+    assert [result["name"] for result in baselines.results] == names
+    for result in baselines.results:
         assert result["train_examples"] == (
             0 if result["name"] in (FROZEN_COSINE, *CEILINGS, BEFORE, FIRST_CANDIDATE, CLOSEST) else 40
         )
         assert result["seconds"] >= 0
         low, high = result["intervals"].get(metric, [result["scores"][metric]] * 2)
         assert low <= result["scores"][metric] <= high
-        assert [line["id"] for line in found.lines[result["name"]]] == [example.id for example in data.dev]
-    assert any(metric in result["intervals"] for result in found.results) or kind in (
+        assert [line["id"] for line in baselines.lines[result["name"]]] == [example.id for example in data.dev]
+    assert any(metric in result["intervals"] for result in baselines.results) or kind in (
         "tags",
         "single",
         "pair",
         "vectors of partners",
     )
-    assert list(found.linear) == [name for name in (VECTORS, PAIRS, COSINE) if name in names]
+    assert list(baselines.linear) == [name for name in (VECTORS, PAIRS, COSINE) if name in names]
 
 
 def test_trees_are_compared_with_right_branching_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,9 +125,9 @@ def test_trees_are_compared_with_right_branching_ones(tmp_path: Path, monkeypatc
     tree = "(S (NP (NN anna)) (S (VB in) (NN oslo)))"
     examples = [SequenceExample(id=str(n), source="anna in oslo", targets=(tree,)) for n in range(4)]
     data = TaskData(train=examples, dev=examples[:2])
-    found = computed(tmp_path, "parsing", data, spec_for("parsing", examples))
-    assert scores_of(found, "recall") == {RIGHT_BRANCHING: pytest.approx(2 / 3)}
-    assert found.lines[RIGHT_BRANCHING][0]["prediction"]["text"] == "(S (XX anna) (S (XX in) (XX oslo)))"
+    baselines = computed(tmp_path, "parsing", data, spec_for("parsing", examples))
+    assert scores_of(baselines, "recall") == {RIGHT_BRANCHING: pytest.approx(2 / 3)}
+    assert baselines.lines[RIGHT_BRANCHING][0]["prediction"]["text"] == "(S (XX anna) (S (XX in) (XX oslo)))"
 
 
 @pytest.mark.parametrize("kind", ["single", "pair", "several labels", "number", "tags"])
@@ -140,13 +140,13 @@ def test_the_cosine_of_two_texts_tells_equal_from_different(tmp_path: Path) -> N
     rng = np.random.default_rng(0)
 
     def pairs(count: int) -> list[Example]:
-        found: list[Example] = []
+        examples: list[Example] = []
         for number in range(count):
             first = " ".join(rng.choice([*GOOD, *BAD], 4))
             same = number % 2 == 0
             second = first if same else " ".join(rng.choice([*GOOD, *BAD], 4))
-            found.append(TextExample(id=str(number), first=first, second=second, label=str(int(same))))
-        return found
+            examples.append(TextExample(id=str(number), first=first, second=second, label=str(int(same))))
+        return examples
 
     scores = scores_of(computed(tmp_path, "pair", TaskData(train=pairs(80), dev=pairs(40))), "accuracy")
     assert scores[COSINE] > 0.8
@@ -156,14 +156,14 @@ def test_the_cosine_of_two_texts_tells_equal_from_different(tmp_path: Path) -> N
 
 def scored_pairs(count: int, seed: int) -> list[Example]:
     """Pairs of four words whose score is the number of words that they share; word order says nothing."""
-    rng, found = np.random.default_rng(seed), list[Example]()
+    rng, examples = np.random.default_rng(seed), list[Example]()
     for number in range(count):
         first, other = rng.permutation([*GOOD, *BAD, *PEOPLE, *PLACES])[:8].reshape(2, 4)
         shared = number % 5
         second = [*first[:shared], *other[shared:]]
         texts = [" ".join(rng.permutation(words)) for words in (first, second)]
-        found.append(TextExample(id=str(number), first=texts[0], second=texts[1], label=float(shared)))
-    return found
+        examples.append(TextExample(id=str(number), first=texts[0], second=texts[1], label=float(shared)))
+    return examples
 
 
 def test_shared_words_are_the_similarity_of_tf_idf_vectors(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_shared_words_are_the_similarity_of_tf_idf_vectors(tmp_path: Path) -> No
 def test_labelled_pairs_have_baselines_whose_difference_is_tested_by_the_main_score(tmp_path: Path) -> None:
     def pairs(count: int, seed: int) -> list[Example]:
         scored = scored_pairs(count, seed)
-        return [dataclasses.replace(one, label=str(int(one.label > 2))) for one in scored]  # type: ignore[union-attr,operator]
+        return [dataclasses.replace(example, label=str(int(example.label > 2))) for example in scored]  # type: ignore[union-attr,operator]
 
     data = TaskData(train=pairs(60, 1), dev=pairs(40, 2))
     spec = vector_spec("pairs", data.train, SPECS["vectors of partners"].settings)
@@ -207,7 +207,7 @@ def test_a_worse_model_is_reported_and_the_linear_model_is_saved_ready_for_use(t
     data = data_of("single", 60, 40)
     result = finetune(base, SPECS["single"], data, tmp_path / "run", SETTINGS, HOPELESS, seeds=1)
     report = read_json(tmp_path / "run" / "report.json")
-    assert [one["name"] for one in report["baselines"]] == [BAG, VECTORS]
+    assert [baseline["name"] for baseline in report["baselines"]] == [BAG, VECTORS]
     better = report["better_baseline"]
     assert better["score"] > better["of_model"]
     assert better["low"] <= better["difference"] <= better["high"]
@@ -231,15 +231,15 @@ def test_the_saved_linear_model_answers_what_the_baseline_predicted(
         untrained = job.folder
         job = job.on_base(load_any(write_base_model(tmp_path / "trained", seed=1)), SETTINGS, HOPELESS)
         job.untrained = untrained
-    found = baselines_of(job, tmp_path, resume=False)
-    (result,) = (one for one in found.results if one["name"] == VECTORS)
-    write_linear(job, found.linear[VECTORS], result, tmp_path / "linear")
+    baselines = baselines_of(job, tmp_path, resume=False)
+    (result,) = (result for result in baselines.results if result["name"] == VECTORS)
+    write_linear(job, baselines.linear[VECTORS], result, tmp_path / "linear")
     predictor = load_predictor(tmp_path / "linear", device="cpu", precision="fp32")
     assert predictor.task.spec.reads == ("pooler" if kind == "tags" else "mean")
-    for prediction, line in zip(predictor.predict(data.dev), found.lines[VECTORS], strict=True):
-        given, wanted = prediction.to_dict(), line["prediction"]
+    for prediction, line in zip(predictor.predict(data.dev), baselines.lines[VECTORS], strict=True):
+        answer, wanted = prediction.to_dict(), line["prediction"]
         key = {"number": "value", "tags": "tags"}.get(kind, "probabilities")
-        assert given[key] == (wanted[key] if kind == "tags" else pytest.approx(wanted[key], abs=1e-3))
+        assert answer[key] == (wanted[key] if kind == "tags" else pytest.approx(wanted[key], abs=1e-3))
 
 
 @pytest.mark.parametrize("kind", ["tags", "single"])
@@ -249,9 +249,9 @@ def test_the_saved_linear_model_has_no_bilstm_of_the_fine_tuned_model(kind: str,
         SETTINGS, reads="bilstm", bilstm_cells=4, bilstm_layers="sum-all", normalize_layers=True
     )
     job = FinetuningJob.prepare(base, SPECS[kind], data, settings, HOPELESS)
-    found = baselines_of(job, tmp_path, resume=False)
-    (result,) = (one for one in found.results if one["name"] == VECTORS)
-    write_linear(job, found.linear[VECTORS], result, tmp_path / "linear")
+    baselines = baselines_of(job, tmp_path, resume=False)
+    (result,) = (result for result in baselines.results if result["name"] == VECTORS)
+    write_linear(job, baselines.linear[VECTORS], result, tmp_path / "linear")
     predictor = load_predictor(tmp_path / "linear", device="cpu", precision="fp32")
     assert not predictor.task.head.has_reader
     scores, _ = predictor.evaluate(data.dev)
@@ -265,11 +265,11 @@ def test_the_saved_linear_model_has_no_reader_of_windows(long_text: str, tmp_pat
         SPECS["windows"], reads="mean", settings=dataclasses.replace(SPECS["windows"].settings, long_text=long_text)
     )
     job = FinetuningJob.prepare(base, spec, data, SETTINGS, HOPELESS)
-    found = baselines_of(job, tmp_path, resume=False)
-    (result,) = (one for one in found.results if one["name"] == VECTORS)
-    write_linear(job, found.linear[VECTORS], result, tmp_path / "linear")
+    baselines = baselines_of(job, tmp_path, resume=False)
+    (result,) = (result for result in baselines.results if result["name"] == VECTORS)
+    write_linear(job, baselines.linear[VECTORS], result, tmp_path / "linear")
     predictor = load_predictor(tmp_path / "linear", device="cpu", precision="fp32")
-    for prediction, line in zip(predictor.predict(data.dev), found.lines[VECTORS], strict=True):
+    for prediction, line in zip(predictor.predict(data.dev), baselines.lines[VECTORS], strict=True):
         assert prediction.to_dict()["probabilities"] == pytest.approx(line["prediction"]["probabilities"], abs=1e-3)
 
 
@@ -278,9 +278,9 @@ def test_a_run_with_a_bilstm_below_tags_saves_the_linear_model_that_beats_it(tmp
     settings = dataclasses.replace(SETTINGS, reads="bilstm", bilstm_cells=4)
     finetune(base, SPECS["tags"], data, tmp_path / "run", settings, HOPELESS, seeds=1)
     job = FinetuningJob.prepare(base, SPECS["tags"], data, settings, HOPELESS)
-    found = baselines_of(job, tmp_path / "run", resume=True)
-    only = dataclasses.replace(found, results=[one for one in found.results if one["name"] == VECTORS])
-    better = best_baseline(job, only, {"f1": -1.0}, found.lines[TAGS], tmp_path / "run")
+    baselines = baselines_of(job, tmp_path / "run", resume=True)
+    only = dataclasses.replace(baselines, results=[result for result in baselines.results if result["name"] == VECTORS])
+    better = best_baseline(job, only, {"f1": -1.0}, baselines.lines[TAGS], tmp_path / "run")
     assert better is not None
     assert better["folder"] == "linear"
     assert not load_predictor(tmp_path / "run" / "linear", device="cpu").task.head.has_reader
@@ -289,12 +289,12 @@ def test_a_run_with_a_bilstm_below_tags_saves_the_linear_model_that_beats_it(tmp
 def test_the_saved_model_of_the_vectors_of_both_texts_answers_what_the_baseline_predicted(tmp_path: Path) -> None:
     base, data = write_base_model(tmp_path / "base"), data_of("pair")
     job = FinetuningJob.prepare(base, SPECS["pair"], data, SETTINGS, HOPELESS)
-    found = baselines_of(job, tmp_path, resume=False)
-    (result,) = (one for one in found.results if one["name"] == PAIRS)
-    write_linear(job, found.linear[PAIRS], result, tmp_path / "linear")
+    baselines = baselines_of(job, tmp_path, resume=False)
+    (result,) = (result for result in baselines.results if result["name"] == PAIRS)
+    write_linear(job, baselines.linear[PAIRS], result, tmp_path / "linear")
     predictor = load_predictor(tmp_path / "linear", device="cpu", precision="fp32")
     assert predictor.task.spec.reads == "apart"
-    for prediction, line in zip(predictor.predict(data.dev), found.lines[PAIRS], strict=True):
+    for prediction, line in zip(predictor.predict(data.dev), baselines.lines[PAIRS], strict=True):
         assert prediction.to_dict()["probabilities"] == pytest.approx(line["prediction"]["probabilities"], abs=1e-3)
     better = {"name": PAIRS, "metric": "accuracy", "score": 1.0, "of_model": 0.0, "examples": 1, "folder": "linear"}
     assert verdict(better).endswith("it is saved as a model, RUN/linear")
@@ -302,9 +302,9 @@ def test_the_saved_model_of_the_vectors_of_both_texts_answers_what_the_baseline_
 
 def test_a_model_of_pairs_is_not_saved_where_texts_are_cut(tmp_path: Path) -> None:
     spec = dataclasses.replace(SPECS["pair"], settings=dataclasses.replace(SPECS["pair"].settings, max_length=7))
-    found = computed(tmp_path, "pair", spec=spec)
-    assert PAIRS in found.lines
-    assert list(found.linear) == [VECTORS, COSINE]
+    baselines = computed(tmp_path, "pair", spec=spec)
+    assert PAIRS in baselines.lines
+    assert list(baselines.linear) == [VECTORS, COSINE]
 
 
 def test_the_mean_with_the_bag_of_words_is_advised_where_the_two_tie() -> None:
@@ -369,13 +369,13 @@ def test_a_mean_of_numbers_that_is_better_than_both_is_advised(tmp_path: Path) -
             lines.append(list(example_lines(job.task, dev, predictions)))
             scores.append(job.task.score(dev, predictions))
         results = [{"name": BAG, "scores": scores[1]}]
-        found = Baselines(results=results, lines={BAG: lines[1]})
-        return with_bag_of_words(job, job.task.spec, found, scores[0], lines[0], tmp_path / "run")
+        baselines = Baselines(results=results, lines={BAG: lines[1]})
+        return with_bag_of_words(job, job.task.spec, baselines, scores[0], lines[0], tmp_path / "run")
 
     noise = draw.normal(size=30)
-    found = entry(gold + noise, gold - 0.9 * noise)
-    better = found["better_mean"]
-    assert found["with_bag_of_words"][job.task.spec.metric] > better["score"]
+    mixed = entry(gold + noise, gold - 0.9 * noise)
+    better = mixed["better_mean"]
+    assert mixed["with_bag_of_words"][job.task.spec.metric] > better["score"]
     assert better["name"] == BAG
     assert better["low"] <= better["difference"] <= better["high"]
     assert better["examples"] == 30
@@ -394,7 +394,7 @@ def test_a_mean_is_not_advised_for_a_score_on_the_examples_that_its_thresholds_w
     )
     assert job.dev is not None
     logits = draw.normal(size=(2, len(dev), len(spec.labels)))  # of a model and a bag that know nothing
-    decoded = [job.task.decode(dev, job.dev, one, job.tokenizer) for one in logits]
+    decoded = [job.task.decode(dev, job.dev, scores, job.tokenizer) for scores in logits]
     averaged = job.task.averaged(decoded)
     assert averaged is not None
     task = task_for(job.task.tuned(dev, averaged))
@@ -402,10 +402,10 @@ def test_a_mean_is_not_advised_for_a_score_on_the_examples_that_its_thresholds_w
     fair = task.score(dev, task.cross_fitted(dev, averaged) or ())
     assert fair[spec.metric] < optimistic[spec.metric]
     between = {spec.metric: (fair[spec.metric] + optimistic[spec.metric]) / 2}
-    lines = [list(example_lines(task, dev, one)) for one in decoded]
-    found = Baselines(results=[{"name": BAG, "scores": fair}], lines={BAG: lines[1]})
+    lines = [list(example_lines(task, dev, answers)) for answers in decoded]
+    baselines = Baselines(results=[{"name": BAG, "scores": fair}], lines={BAG: lines[1]})
     (tmp_path / "run" / BAG_FOLDER).mkdir(parents=True)
-    entry = with_bag_of_words(job, task.spec, found, between, lines[0], tmp_path / "run")
+    entry = with_bag_of_words(job, task.spec, baselines, between, lines[0], tmp_path / "run")
     assert entry == {"with_bag_of_words": pytest.approx(fair)}
 
 
@@ -470,7 +470,7 @@ def test_a_cosine_that_is_better_is_saved_and_scores_what_was_reported(
     scores, predictions = predictor.evaluate(data.dev)
     assert scores == pytest.approx(result["scores"], abs=1e-6)
     lines = [line for line in read_json_lines(tmp_path / "run" / "baselines.jsonl") if line["baseline"] == name]
-    assert [one.cut_tokens for one in predictions] == [line["prediction"]["cut_tokens"] for line in lines]
+    assert [prediction.cut_tokens for prediction in predictions] == [line["prediction"]["cut_tokens"] for line in lines]
     assert f"it is saved as a model, RUN/{folder.name}" in verdict(report["better_baseline"])
     values = [line["prediction"].get("value", line["prediction"].get("probabilities")) for line in lines]
     for prediction, value in zip(predictions, values, strict=True):
@@ -483,7 +483,7 @@ def test_a_cosine_of_words_is_evaluated_with_and_without_the_name_of_the_task(tm
     model = WordModel.fitted(SPECS["scored vectors"], scored_pairs(60, 1))
     (tmp_path / "word-cosine").mkdir()
     model.write(tmp_path / "word-cosine")
-    rows = "".join(f"{one.first},{one.second},{one.label}\n" for one in scored_pairs(20, 2))  # type: ignore[union-attr]
+    rows = "".join(f"{pair.first},{pair.second},{pair.label}\n" for pair in scored_pairs(20, 2))  # type: ignore[union-attr]
     (tmp_path / "dev.csv").write_text("sentence1,sentence2,score\n" + rows)
     scores = [
         evaluate(tmp_path / "word-cosine", tmp_path / "dev.csv", task=task).scores for task in (None, "similarity")
@@ -498,10 +498,10 @@ def model_scores(model: WordModel, examples: list[Example]) -> dict[str, float]:
 def test_a_damaged_linear_model_on_a_cosine_is_refused(tmp_path: Path) -> None:
     base, data = write_base_model(tmp_path / "base"), data_of("pair")
     job = FinetuningJob.prepare(base, SPECS["pair"], data, SETTINGS, HOPELESS)
-    found = baselines_of(job, tmp_path, resume=False)
-    (result,) = (one for one in found.results if one["name"] == COSINE)
+    baselines = baselines_of(job, tmp_path, resume=False)
+    (result,) = (result for result in baselines.results if result["name"] == COSINE)
     folder = tmp_path / "text-cosine"
-    write_linear(job, found.linear[COSINE], result, folder)
+    write_linear(job, baselines.linear[COSINE], result, folder)
     values = read_json(folder / "n-grams.json")
     for cosine in ({}, {"weight": [1.0], "bias": [1.0]}, {"weight": [math.nan, 1.0], "bias": [1.0, 1.0]}):
         (folder / "n-grams.json").write_text(json.dumps(values | {"cosine": cosine}))
@@ -514,22 +514,22 @@ def test_a_damaged_linear_model_on_a_cosine_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["choice", "tags", "answer", "answer or none"])
 def test_counts_of_words_are_kept_and_answer_what_the_cheap_system_answered(kind: str, tmp_path: Path) -> None:
     data = data_of(kind)
-    found = computed(tmp_path, kind, data)
+    baselines = computed(tmp_path, kind, data)
     name = TAGS if kind == "tags" else OVERLAP
     predictor = load_predictor(tmp_path / "run" / SAVED[name], device="cpu", precision="fp32")
     scores, predictions = predictor.evaluate(data.dev)
-    (result,) = (one for one in found.results if one["name"] == name)
+    (result,) = (result for result in baselines.results if result["name"] == name)
     assert scores == pytest.approx(result["scores"])
-    for prediction, line in zip(predictions, found.lines[name], strict=True):
+    for prediction, line in zip(predictions, baselines.lines[name], strict=True):
         assert json.loads(json.dumps(prediction.to_dict())) == line["prediction"]
-    place = tmp_path / "run" / SAVED[name] / "n-grams.json"
-    values = read_json(place)
+    path = tmp_path / "run" / SAVED[name] / "n-grams.json"
+    values = read_json(path)
     damaged: list[dict[str, Any]] = [{"counts": {}}, {"counts": {**values["counts"], "limit": "high"}}, {"spec": []}]
     damaged += [
         {"counts": {**values["counts"], "rarity": {"a": number}}} for number in (math.nan, -1) if kind != "tags"
     ]
     for change in damaged:
-        place.write_text(json.dumps(values | change))
+        path.write_text(json.dumps(values | change))
         with pytest.raises(InputError, match="make it again"):
             load_predictor(tmp_path / "run" / SAVED[name])
 
@@ -537,15 +537,15 @@ def test_counts_of_words_are_kept_and_answer_what_the_cheap_system_answered(kind
 @pytest.mark.parametrize("kind", ["single", "number", "several labels", "windows", "pair"])
 def test_the_bag_of_words_is_kept_and_answers_what_the_cheap_system_answered(kind: str, tmp_path: Path) -> None:
     base, data = write_base_model(tmp_path / "base"), data_of(kind)
-    found = baselines_of(
+    baselines = baselines_of(
         FinetuningJob.prepare(base, SPECS[kind], data, SETTINGS, HOPELESS), tmp_path / "run", resume=False
     )
     predictor = load_predictor(tmp_path / "run" / BAG_FOLDER, device="cpu", precision="fp32")
     scores, predictions = predictor.evaluate(data.dev)
-    (result,) = (one for one in found.results if one["name"] == BAG)
+    (result,) = (result for result in baselines.results if result["name"] == BAG)
     assert scores == pytest.approx(result["scores"])
     key = "value" if kind == "number" else "probabilities"
-    for prediction, line in zip(predictions, found.lines[BAG], strict=True):
+    for prediction, line in zip(predictions, baselines.lines[BAG], strict=True):
         assert prediction.to_dict()[key] == pytest.approx(line["prediction"][key], abs=1e-6)
 
 
@@ -561,9 +561,11 @@ def test_the_bag_of_words_is_offered_if_it_is_the_best(tmp_path: Path, monkeypat
     assert any(
         "(`bertsmith predict --model RUN/model --also RUN/bag-of-words`)" in line for line in summary_lines(report)
     )
-    found = [one.to_dict()["probabilities"] for one in answers]
-    parts = [[one.to_dict()["probabilities"] for one in predictor.predict(data.dev)] for predictor in alone]
-    for mixed, first, second in zip(found, *parts, strict=True):
+    mixtures = [answer.to_dict()["probabilities"] for answer in answers]
+    parts = [
+        [prediction.to_dict()["probabilities"] for prediction in predictor.predict(data.dev)] for predictor in alone
+    ]
+    for mixed, first, second in zip(mixtures, *parts, strict=True):
         for label, share in mixed.items():
             assert share == pytest.approx((first[label] + second[label]) / 2, abs=1e-6)
     with pytest.raises(ConfigError, match="fp32 on the processor"):
@@ -611,8 +613,8 @@ def test_a_resumed_run_keeps_the_baselines_of_its_start(tmp_path: Path, monkeypa
     (tmp_path / "run" / "baselines.json").unlink()
     again = finetune(base, SPECS["single"], data, tmp_path / "run", SETTINGS, HOPELESS, seeds=1, resume=True).report
     for report in (straight, again):
-        for one in report["baselines"]:
-            one.pop("seconds")
+        for baseline in report["baselines"]:
+            baseline.pop("seconds")
     assert again["baselines"] == straight["baselines"]
     assert again["better_baseline"] == straight["better_baseline"]
 
@@ -660,9 +662,9 @@ def text(number: int, words: str, label: str | tuple[str, ...] | float) -> TextE
 def test_strange_examples_are_scored(
     kind: str, train: Sequence[Example], dev: Sequence[Example], tmp_path: Path
 ) -> None:
-    found = computed(tmp_path, kind, TaskData(train=train, dev=dev))
-    assert [result["name"] for result in found.results] == [BAG, VECTORS]
-    assert all(len(lines) == len(dev) for lines in found.lines.values())
+    baselines = computed(tmp_path, kind, TaskData(train=train, dev=dev))
+    assert [result["name"] for result in baselines.results] == [BAG, VECTORS]
+    assert all(len(lines) == len(dev) for lines in baselines.lines.values())
     json.loads((tmp_path / "run" / "baselines.json").read_text(encoding="utf-8"))
 
 
@@ -670,7 +672,7 @@ def test_one_dev_example_cannot_be_compared(tmp_path: Path) -> None:
     base = write_base_model(tmp_path / "base")
     train = examples_of("single", 24)
     for label, other in (("positive", "negative"), ("negative", "positive")):  # the model is wrong about one of them
-        mostly = [dataclasses.replace(one, label=label if n % 8 else other) for n, one in enumerate(train)]  # type: ignore[arg-type]
+        mostly = [dataclasses.replace(example, label=label if n % 8 else other) for n, example in enumerate(train)]  # type: ignore[arg-type]
         data = TaskData(train=mostly, dev=[mostly[1]])
         report = finetune(base, SPECS["single"], data, tmp_path / label, SETTINGS, HOPELESS, seeds=1).report
         if "better_baseline" in report:
@@ -686,7 +688,7 @@ def test_large_sets_are_sampled_and_the_line_says_so(tmp_path: Path, monkeypatch
     report = finetune(
         base, SPECS["single"], data_of("single", 60), tmp_path / "run", SETTINGS, HOPELESS, seeds=1
     ).report
-    assert [one["train_examples"] for one in report["baselines"]] == [60, 30]
+    assert [baseline["train_examples"] for baseline in report["baselines"]] == [60, 30]
     assert sum(", on 30 of the training examples" in line for line in summary_lines(report)) == 1
 
 
@@ -696,14 +698,14 @@ def test_words_are_counted_in_more_examples_than_are_encoded(tmp_path: Path, mon
     for most, name in ((1, "few"), (100, "some"), (10_000, "all")):
         monkeypatch.setattr(bag, "MOST_WORDS_OF_BAG", most)
         (tmp_path / name).mkdir()
-        found = computed(tmp_path / name, "single", data)
-        counts = {one["name"]: one["train_examples"] for one in found.results}
+        baselines = computed(tmp_path / name, "single", data)
+        counts = {result["name"]: result["train_examples"] for result in baselines.results}
         assert counts[VECTORS] == 10
         assert counts[BAG] > words or name == "few"
         words = counts[BAG]
         assert words == {"few": 10, "all": 60}.get(name, words)
     monkeypatch.setattr(module, "MOST_TAGGED_WORDS", 20)
-    counts = {one["name"]: one["train_examples"] for one in computed(tmp_path, "tags").results}
+    counts = {result["name"]: result["train_examples"] for result in computed(tmp_path, "tags").results}
     assert counts[TAGS] == 40
     assert 1 <= counts[VECTORS] <= 20
 
@@ -756,8 +758,8 @@ def test_a_model_below_its_baseline_says_so_where_it_answers(
     recorded = read_json(run / "model" / "bertsmith.json")["baseline"]
     assert (recorded["name"], recorded["folder"]) == (name, SAVED[name])
     capsys.readouterr()
-    for place in (run / "model", run, run / "model"):
-        predictor = load_ensemble([place], device="cpu", precision="fp32")
+    for model in (run / "model", run, run / "model"):
+        predictor = load_ensemble([model], device="cpu", precision="fp32")
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: this model")]
     if result.runs[0].collapsed:
         assert lines[0].startswith("warning: this model gave the same answer to every example")

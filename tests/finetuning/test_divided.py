@@ -40,18 +40,20 @@ def losses(run: Path) -> list[float]:
     return [line["loss"] for line in read_json_lines(run / "metrics.jsonl") if line["kind"] == "train"]
 
 
-def assert_same(found: Path, expected: Path) -> None:
+def assert_same(actual: Path, expected: Path) -> None:
     """The same curve, scores and model, up to sums in another order."""
     assert len(losses(expected / "seed-1")) == 4
-    assert losses(found / "seed-1") == pytest.approx(losses(expected / "seed-1"), rel=1e-3)
-    reports = [read_json(run / "report.json") for run in (found, expected)]
+    assert losses(actual / "seed-1") == pytest.approx(losses(expected / "seed-1"), rel=1e-3)
+    reports = [read_json(run / "report.json") for run in (actual, expected)]
     assert reports[0]["scores"] == reports[1]["scores"]
-    assert [one["name"] for one in reports[0]["baselines"]] == [one["name"] for one in reports[1]["baselines"]]
-    models = [load_file(run / "model" / "model.safetensors") for run in (found, expected)]
+    assert [baseline["name"] for baseline in reports[0]["baselines"]] == [
+        baseline["name"] for baseline in reports[1]["baselines"]
+    ]
+    models = [load_file(run / "model" / "model.safetensors") for run in (actual, expected)]
     assert models[0].keys() == models[1].keys()
     for name, tensor in models[0].items():
         assert_close(tensor, models[1][name], rtol=0.0, atol=5e-3)
-    names = [{str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()} for run in (found, expected)]
+    names = [{str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()} for run in (actual, expected)]
     assert names[0] == names[1], "everything is written once, and nothing is left over"
 
 
@@ -77,28 +79,30 @@ def test_another_number_of_processes_resumes(base: Path, two: Path, tmp_path: Pa
 
 def test_a_loss_with_parameters_of_its_own_is_refused() -> None:
     of_vectors = Head(part="classifier", outputs=2, pooled=True, is_vector=True)
-    for head, settings, found in (
+    for head, settings, message in (
         (task_for(SPECS["single"]).head, {"language_model_loss": 0.5}, "a language-model loss"),
         (of_vectors, {}, "a loss of vectors with a layer of its own"),
     ):
-        with pytest.raises(ConfigError, match=f"found {found}; leave --shard out"):
+        with pytest.raises(ConfigError, match=f"found {message}; leave --shard out"):
             require_divisible(head, FinetuningSettings(**settings))
 
 
 def test_a_search_of_divided_models_has_the_table_of_one_process(base: Path, two: Path, tmp_path: Path) -> None:
     """All processes train one trial after another, and a trial that falls behind is not trained to its end."""
     searched(base, tmp_path / SEARCHED, shard=False)
-    folders = [place / f"{SEARCHED}-search" for place in (two, tmp_path)]
-    found, expected = (read_json(folder / TABLE_FILE) for folder in folders)
-    assert len(found) == len(expected) == 5
-    for one, other in zip(found, expected, strict=True):
-        assert one["by_epoch"] == pytest.approx(other["by_epoch"], abs=0.01)
-        assert [one[name] for name in ("trial", "state", *GRID)] == [other[name] for name in ("trial", "state", *GRID)]
-    pruned = [row for row in found if row["state"] == "pruned"]
+    folders = [outputs / f"{SEARCHED}-search" for outputs in (two, tmp_path)]
+    actual, expected = (read_json(folder / TABLE_FILE) for folder in folders)
+    assert len(actual) == len(expected) == 5
+    for record, other in zip(actual, expected, strict=True):
+        assert record["by_epoch"] == pytest.approx(other["by_epoch"], abs=0.01)
+        assert [record[name] for name in ("trial", "state", *GRID)] == [
+            other[name] for name in ("trial", "state", *GRID)
+        ]
+    pruned = [row for row in actual if row["state"] == "pruned"]
     assert pruned
     for row in pruned:
         assert len(row["by_epoch"]) == 1, "of two"
         assert {len(losses(folder / f"trial-{row['trial']:03d}")) for folder in folders} == {4}, "of eight steps"
     for folder in folders:
-        trials = sorted(one.name for one in folder.glob("trial-*/model"))
+        trials = sorted(path.name for path in folder.glob("trial-*/model"))
         assert len(trials) == 5 - len(pruned)

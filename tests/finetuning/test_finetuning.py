@@ -110,7 +110,9 @@ def test_a_fitted_temperature_is_stored_with_the_model_and_changes_no_answer(tmp
     base = write_base_model(tmp_path / "base")
     spec = dataclasses.replace(SPECS["single"], settings=dataclasses.replace(SPECS["single"].settings, calibrate=True))
     dev = examples_of("single", 20, seed=1)
-    dev[:2] = [dataclasses.replace(one, label=other.label) for one, other in zip(dev[:2], dev[1::-1], strict=True)]
+    dev[:2] = [
+        dataclasses.replace(example, label=other.label) for example, other in zip(dev[:2], dev[1::-1], strict=True)
+    ]
     data = TaskData(train=examples_of("single", 32), dev=dev)
     settings = dataclasses.replace(SETTINGS, epochs=10)
     result = finetune(base, spec, data, tmp_path / "run", settings, RecipeSettings(learning_rate=1e-3), seeds=1)
@@ -124,8 +126,8 @@ def test_a_fitted_temperature_is_stored_with_the_model_and_changes_no_answer(tmp
     soft = predictor.predict(data.dev)
     predictor.task = task_for(plain)
     hard = predictor.predict(data.dev)
-    assert [one.label for one in soft] == [one.label for one in hard]
-    assert [one.probability for one in soft] != [one.probability for one in hard]
+    assert [prediction.label for prediction in soft] == [prediction.label for prediction in hard]
+    assert [prediction.probability for prediction in soft] != [prediction.probability for prediction in hard]
 
 
 def test_no_temperature_is_fitted_if_all_answers_are_correct(capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,7 +165,7 @@ def test_a_split_by_label_holds_out_a_tenth_of_each() -> None:
     examples = [TextExample(id=str(n), first=f"text {n}", label=label) for n, label in enumerate(labels)]
     for seed in range(5):
         kept, aside = split_dev(examples, seed=seed, by_label=True)
-        assert Counter(one.label for one in aside) == {"often": 10, "rarely": 1}
+        assert Counter(example.label for example in aside) == {"often": 10, "rarely": 1}
         assert len(kept) + len(aside) == len(examples)
     plain = [TextExample(id=str(n), first=f"text {n}") for n in range(40)]
     assert split_dev(plain, seed=0, by_label=True) == split_dev(plain, seed=0)
@@ -175,20 +177,24 @@ def test_the_only_example_of_a_label_is_not_held_out_and_the_others_are_as_befor
         labels = [(name,) if several else name for name in names]
         return [TextExample(id=str(n), first="a", label=label) for n, label in enumerate(labels)]
 
-    usual = {one.id for one in split_dev(of("xy" * 10), seed=0)[1]}
+    usual = {example.id for example in split_dev(of("xy" * 10), seed=0)[1]}
     for number in range(20):
         names = "xy" * 10
         kept, aside = split_dev(of(names[:number] + "z" + names[number + 1 :]), seed=0)
-        assert str(number) in {one.id for one in kept}
+        assert str(number) in {example.id for example in kept}
         assert len(aside) == 2
         if str(number) not in usual:
-            assert {one.id for one in aside} == usual
+            assert {example.id for example in aside} == usual
     assert split_dev(of("xyz"), seed=0) == (of("xyz"), []), "none to spare"
     for seed in range(100):
         kept, aside = split_dev(of("zz" + "xy" * 9), seed)
-        assert (len(aside), {one.label for one in kept}) == (2, {one.label for one in of("xyz")}), "not both of two"
+        assert (len(aside), {example.label for example in kept}) == (2, {example.label for example in of("xyz")}), (
+            "not both of two"
+        )
     numbers = [TextExample(id=str(n), first="a", label=float(n)) for n in range(20)]
-    assert {one.id for one in split_dev(numbers, seed=0)[1]} == usual, "each number is different, which is no label"
+    assert {example.id for example in split_dev(numbers, seed=0)[1]} == usual, (
+        "each number is different, which is no label"
+    )
 
 
 def test_a_collapsed_training_is_counted_and_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,8 +347,8 @@ def test_advice_after_losses_that_are_not_finite_leaves_out_the_precision_that_w
     loss = Finetuning.loss
 
     def infinite(*arguments: object) -> object:
-        found, sums = loss(*arguments)
-        return found * float("inf"), sums
+        value, sums = loss(*arguments)
+        return value * float("inf"), sums
 
     monkeypatch.setattr(Finetuning, "loss", infinite)
     base = write_base_model(tmp_path / "base")
@@ -366,14 +372,14 @@ def test_advice_after_a_collapse_leaves_out_what_was_given(bias_correction: bool
 def test_a_search_and_its_run_encode_probe_and_fit_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 
-    def counted(place: type, name: str) -> None:
-        original = getattr(place, name)
+    def counted(owner: type, name: str) -> None:
+        original = getattr(owner, name)
 
         def call(self: object, *arguments: object, **options: object) -> object:
             calls.append(name)
             return original(self, *arguments, **options)
 
-        monkeypatch.setattr(place, name, call)
+        monkeypatch.setattr(owner, name, call)
 
     counted(ClassificationTask, "encode")
     counted(LinearStart, "best_reads")
@@ -622,9 +628,9 @@ def test_the_dropout_of_a_training_applies_to_its_head_too(tmp_path: Path) -> No
     path = Path(base) / "config.json"
     write_json(path, {**read_json(path), "classifier_dropout": 0.5})
     data = TaskData(train=examples_of("single", 8), dev=[])
-    for given, wanted in ((0.25, 0.25), (None, 0.5)):
+    for dropout, wanted in ((0.25, 0.25), (None, 0.5)):
         job = FinetuningJob.prepare(base, SPECS["single"], data, SETTINGS, RecipeSettings())
-        job = job.with_settings(dataclasses.replace(settings, dropout=given), RecipeSettings())
-        job.train_once(tmp_path / f"run-{given}", 1)
-        config = load_predictor(tmp_path / f"run-{given}" / "model").model.config
+        job = job.with_settings(dataclasses.replace(settings, dropout=dropout), RecipeSettings())
+        job.train_once(tmp_path / f"run-{dropout}", 1)
+        config = load_predictor(tmp_path / f"run-{dropout}" / "model").model.config
         assert config.head_dropout("classifier", pooled=True) == wanted

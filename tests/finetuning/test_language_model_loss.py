@@ -154,11 +154,14 @@ def test_in_both_orders_a_pair_is_answered_as_the_swapped_one(kind: str, archite
         assert not np.allclose(logits[::2], logits[1::2])
         answers = task.decode(examples, features, logits, TOKENIZER)
         result.append(
-            [list(one.to_dict().get("probabilities", {0: one.to_dict().get("value")}).values()) for one in answers]
+            [
+                list(answer.to_dict().get("probabilities", {0: answer.to_dict().get("value")}).values())
+                for answer in answers
+            ]
         )
         once = task_for(dataclasses.replace(spec, settings=dataclasses.replace(spec.settings, both_orders=False)))
         lost = once.encode(examples, TOKENIZER).rows.cut_by_row
-        assert [one.cut_tokens for one in answers] == lost.tolist()
+        assert [answer.cut_tokens for answer in answers] == lost.tolist()
     np.testing.assert_allclose(result[0], result[1], rtol=1e-5)
 
 
@@ -186,14 +189,14 @@ def test_a_pair_in_both_orders_is_served_by_the_model_that_learned_it(tmp_path: 
     settings = FinetuningSettings(batch_size=16, epochs=2, start="linear", reads="cls", **PRECISE)
     finetune(base, spec, data, tmp_path / "run", settings, RecipeSettings(learning_rate=1e-3), seeds=1)
     predictor = load_predictor(tmp_path / "run" / "model")
-    swapped = [dataclasses.replace(one, first=one.second, second=one.first) for one in data.dev]
-    for one, other in zip(predictor.predict(data.dev), predictor.predict(swapped), strict=True):
-        assert one.probabilities == pytest.approx(other.probabilities, rel=1e-5)
+    swapped = [dataclasses.replace(example, first=example.second, second=example.first) for example in data.dev]
+    for prediction, other in zip(predictor.predict(data.dev), predictor.predict(swapped), strict=True):
+        assert prediction.probabilities == pytest.approx(other.probabilities, rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["pair", "number"])
 def test_the_sum_of_both_scores_is_what_the_layer_makes_of_the_sum_of_both_states(kind: str) -> None:
-    pairs = [dataclasses.replace(one, label=None) for one in examples_of("pair", 6)]
+    pairs = [dataclasses.replace(example, label=None) for example in examples_of("pair", 6)]
     settings = dataclasses.replace(SPECS[kind].settings, both_orders=True, pooling="sum")
     task = task_for(dataclasses.replace(SPECS[kind], pair=True, reads="cls", settings=settings))
     model = EncoderForTask(untrained(config_of("openai-gpt"), 3).encoder, task.head, seed=4).eval()
@@ -234,7 +237,7 @@ def test_a_sum_is_trained_from_a_linear_start_that_fits_the_sum_and_needs_both_o
     answers = load_predictor(tmp_path / "run" / "model").predict(data.train)
     scores = vectors @ linear.weight.T + 2 * linear.bias
     chances = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-    np.testing.assert_allclose([one.probabilities for one in answers], chances, atol=1e-4)
+    np.testing.assert_allclose([answer.probabilities for answer in answers], chances, atol=1e-4)
     for wrong in ({"both_orders": False}, {"long_text": "windows"}):
         with pytest.raises(ConfigError, match="--pooling sum needs --both-orders and rows without windows; "):
             dataclasses.replace(settings, **wrong)

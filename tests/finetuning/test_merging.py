@@ -54,7 +54,7 @@ def test_the_second_trainings_have_a_name_of_their_own(run: Path) -> None:
     said = run.with_suffix(".txt").read_text(encoding="utf-8").splitlines()
     which = [line.partition(":")[0] for line in said if " of 3, seed " in line]
     rounds = [
-        f"{what} {seed} of 3, seed {seed}" for what in ("training", "again on all examples,") for seed in (1, 2, 3)
+        f"{prefix} {seed} of 3, seed {seed}" for prefix in ("training", "again on all examples,") for seed in (1, 2, 3)
     ]
     assert list(dict.fromkeys(which)) == rounds
 
@@ -78,16 +78,16 @@ def test_the_model_is_the_average_of_trainings_on_all_examples_and_of_their_star
     assert report["train_examples"] == 36
     assert report["trained_on_all"] == 40
     every = [tensors_of(run / "all" / f"seed-{seed}" / "model") for seed in (1, 2, 3)]
-    found = tensors_of(run / "model")
+    averaged = tensors_of(run / "model")
     start = tensors_of(Path(base))  # what all of them started from, apart from the new layer
     assert not torch.equal(every[0]["classifier.weight"], every[1]["classifier.weight"])
-    shared = found.keys() & start.keys()
+    shared = averaged.keys() & start.keys()
     assert len(shared) > 10
     for name in shared:
         expected = torch.stack([tensors[name] for tensors in (*every, start)]).mean(dim=0)
-        torch.testing.assert_close(found[name], expected, rtol=0, atol=1e-6)
+        torch.testing.assert_close(averaged[name], expected, rtol=0, atol=1e-6)
     scored = [tensors_of(run / f"seed-{seed}" / "model") for seed in (1, 2, 3)]
-    assert any(not torch.equal(found[name], average_of(scored)[name]) for name in found)
+    assert any(not torch.equal(averaged[name], average_of(scored)[name]) for name in averaged)
     written = load_any(run / "model").metadata.training
     assert {name: written[name] for name in ("examples", "dev_examples", "average_of", "trained_on_dev", "steps")} == {
         "examples": 40,
@@ -97,7 +97,7 @@ def test_the_model_is_the_average_of_trainings_on_all_examples_and_of_their_star
         "steps": 30,
     }
     every_one = [*report["runs"], *report["refit_runs"]]
-    steps, tokens = (sum(one[name] for one in every_one) for name in ("steps", "tokens"))
+    steps, tokens = (sum(training[name] for training in every_one) for name in ("steps", "tokens"))
     card = (run / "model" / "README.md").read_text(encoding="utf-8")
     assert f"| fine-tuning, 6 trainings | {steps:,} | {tokens:,} |" in card
     assert "On 4 labelled examples that were held out; the model was then trained again, on these as well" in card
@@ -135,7 +135,7 @@ def test_the_model_that_was_scored_is_written_where_all_trainings_on_all_example
 ) -> None:
     judge = FinetuningJob.judge
     monkeypatch.setattr(
-        FinetuningJob, "judge", lambda job, *given: judge(job, *given)._replace(collapsed=job.dev is None)
+        FinetuningJob, "judge", lambda job, *arguments: judge(job, *arguments)._replace(collapsed=job.dev is None)
     )
     report = finetune(base, "classification", tmp_path / "run", train=mails, seeds=2, **OPTIONS).report
     assert report["best"] == "average"
@@ -152,8 +152,8 @@ def test_with_more_examples_the_start_is_no_part_of_the_average(
     run = tmp_path / "run"
     finetune(base, "classification", run, train=mails, dev=mails, seeds=2, **OPTIONS)
     every = [tensors_of(run / f"seed-{seed}" / "model") for seed in (1, 2)]
-    for name, found in tensors_of(run / "model").items():
-        torch.testing.assert_close(found, average_of(every)[name], rtol=0, atol=0)
+    for name, tensor in tensors_of(run / "model").items():
+        torch.testing.assert_close(tensor, average_of(every)[name], rtol=0, atol=0)
 
 
 def test_an_average_on_all_examples_has_the_parts_of_the_one_that_was_scored(
@@ -164,10 +164,10 @@ def test_an_average_on_all_examples_has_the_parts_of_the_one_that_was_scored(
     finetune(base, "classification", run, train=mails, seeds=2, **OPTIONS)
     every = [tensors_of(run / "all" / f"seed-{seed}" / "model") for seed in (1, 2)]
     start = tensors_of(Path(base))
-    found = tensors_of(run / "model")
-    for name in found.keys() & start.keys():
+    averaged = tensors_of(run / "model")
+    for name in averaged.keys() & start.keys():
         expected = torch.stack([tensors[name] for tensors in (*every, start)]).mean(dim=0)
-        torch.testing.assert_close(found[name], expected, rtol=0, atol=1e-6)
+        torch.testing.assert_close(averaged[name], expected, rtol=0, atol=1e-6)
 
 
 def test_a_dev_file_is_not_trained_on(base: str, mails: Path, tmp_path: Path) -> None:
@@ -191,8 +191,8 @@ def test_the_best_training_is_kept_where_it_is_better_than_the_average(
     report = finetune(base, "classification", tmp_path / "run", train=mails, dev=mails, seeds=2, **OPTIONS).report
     best = report["best"]
     assert best in ("seed-1", "seed-2")
-    one, kept = tensors_of(tmp_path / "run" / best / "model"), tensors_of(tmp_path / "run" / "model")
-    assert all(torch.equal(one[name], kept[name]) for name in one)
+    best_tensors, kept = tensors_of(tmp_path / "run" / best / "model"), tensors_of(tmp_path / "run" / "model")
+    assert all(torch.equal(best_tensors[name], kept[name]) for name in best_tensors)
     lost = report["average"]["scores"]["accuracy"]
     assert lost < kept_scores(report)["accuracy"]
     (line,) = (line for line in summary_lines(report) if line.startswith("the average of 2 trainings is not kept"))
@@ -206,8 +206,10 @@ def test_the_best_one_can_be_asked_for_and_trained_again(base: str, mails: Path,
     report = read_json(tmp_path / "run" / "report.json")
     assert report["best"] in ("seed-1", "seed-2")
     assert [path.name for path in (tmp_path / "run" / "all").iterdir()] == [report["best"]]
-    one = tensors_of(tmp_path / "run" / "all" / report["best"] / "model")
-    assert all(torch.equal(one[name], values) for name, values in tensors_of(tmp_path / "run" / "model").items())
+    best_tensors = tensors_of(tmp_path / "run" / "all" / report["best"] / "model")
+    assert all(
+        torch.equal(best_tensors[name], values) for name, values in tensors_of(tmp_path / "run" / "model").items()
+    )
 
 
 def test_a_job_on_all_examples_has_no_dev_examples(base: str) -> None:

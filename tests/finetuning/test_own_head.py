@@ -128,10 +128,10 @@ def test_it_learns_saves_and_answers_the_same_in_another_process(
         "p = load_predictor(sys.argv[1], head=head_from_file(sys.argv[4]));"
         "print(json.dumps([one.to_dict() for one in p.predict(examples_of(sys.argv[3], 24, seed=1))]))"
     )
-    place, folder = f"{file}:TwoLayers", str(Path(__file__).parent.parent)
-    command = [sys.executable, "-c", program, str(tmp_path / "run" / "model"), folder, kind, place]
+    location, folder = f"{file}:TwoLayers", str(Path(__file__).parent.parent)
+    command = [sys.executable, "-c", program, str(tmp_path / "run" / "model"), folder, kind, location]
     answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert json.loads(answer) == json.loads(json.dumps([one.to_dict() for one in predictions]))
+    assert json.loads(answer) == json.loads(json.dumps([prediction.to_dict() for prediction in predictions]))
 
 
 @EVERY
@@ -164,25 +164,25 @@ def test_all_of_it_learns_at_the_full_rate_and_with_a_frozen_body_too(
         start = load_for_task(job.folder, job.head, keep_head=False, seed=1).model
         job.train_once(tmp_path / freeze, 1)
         after = load_any(tmp_path / freeze / "model").tensors
-        own = {name for name in after if name.startswith("own_head.")}
-        assert own == {name for name, _ in start.named_parameters() if not name.startswith("bert.")}
-        assert not {name for name in own if torch.equal(after[name], start.get_parameter(name).detach())}
+        names = {name for name in after if name.startswith("own_head.")}
+        assert names == {name for name, _ in start.named_parameters() if not name.startswith("bert.")}
+        assert not {name for name in names if torch.equal(after[name], start.get_parameter(name).detach())}
         below = [name for name in after if name.startswith("bert.embeddings.")]
         assert all(torch.equal(after[name], first[name]) == (freeze == "body") for name in below)
         monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
         work = Finetuning(start, job.task, job.train, None, TOKENIZER, settings, choose("cpu", "fp32"), seed=1)
-        assert {work.rate_factor(name) for name in own} == {1.0}
+        assert {work.rate_factor(name) for name in names} == {1.0}
         assert work.lanes == 1, "a head of the user's own may draw from torch's generators"
 
 
 def test_its_first_values_are_drawn_like_all_others(two_layers: type[OwnHead]) -> None:
     head = dataclasses.replace(task_for(SPECS["single"]).head, own=two_layers)
-    one, two = (EncoderForTask(new_encoder(CONFIG), head, seed=seed).output_layer for seed in (1, 2))
-    weights = one.get_parameter("layers.0.weight")
+    first, two = (EncoderForTask(new_encoder(CONFIG), head, seed=seed).output_layer for seed in (1, 2))
+    weights = first.get_parameter("layers.0.weight")
     assert weights.abs().max() <= 2 * CONFIG.initializer_range
     assert not torch.equal(weights, two.get_parameter("layers.0.weight"))
-    assert torch.equal(one.get_parameter("layers.2.weight"), torch.ones(32))
-    assert all(not values.any() for name, values in one.named_parameters() if name.endswith("bias"))
+    assert torch.equal(first.get_parameter("layers.2.weight"), torch.ones(32))
+    assert all(not values.any() for name, values in first.named_parameters() if name.endswith("bias"))
 
 
 def test_the_library_trains_and_loads_it(base: str, two_layers: type[OwnHead], tmp_path: Path) -> None:
@@ -190,18 +190,18 @@ def test_the_library_trains_and_loads_it(base: str, two_layers: type[OwnHead], t
     rows = [f"the {word} film,{label}" for word, label in (("good", "yes"), ("bad", "no"))] * 12
     (tmp_path / "train.csv").write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
     out = tmp_path / "run"
-    given = {"train": tmp_path / "train.csv", "seeds": 1, "epochs": 1, "batch_size": 8, "max_length": 16}
-    bertsmith.finetune(base, "classification", out, head=two_layers, **given)
+    options = {"train": tmp_path / "train.csv", "seeds": 1, "epochs": 1, "batch_size": 8, "max_length": 16}
+    bertsmith.finetune(base, "classification", out, head=two_layers, **options)
     model = bertsmith.load(out, head=two_layers, device="cpu")
     assert model.abilities == ("classify", "embed", "features")
     assert sum(model.classify(["the good film"])[0].probabilities) == pytest.approx(1)
     assert json.loads((out / "model" / "bertsmith.json").read_text())["own_head"] == "TwoLayers"
     assert json.loads((out / "settings.json").read_text())["settings"]["head"] == "TwoLayers"
     assert "bertsmith predict --model . --head my_head.py:TwoLayers" in (out / "model" / "README.md").read_text()
-    bertsmith.finetune(base, "classification", out, head=two_layers, resume=True, **given)
+    bertsmith.finetune(base, "classification", out, head=two_layers, resume=True, **options)
     for other in (None, type("Other", (two_layers,), {})):
         with pytest.raises(RunError, match=r"; found head = (None|'Other') \(was 'TwoLayers'\)"):
-            bertsmith.finetune(base, "classification", out, head=other, resume=True, **given)
+            bertsmith.finetune(base, "classification", out, head=other, resume=True, **options)
 
 
 def test_without_its_class_a_model_says_what_it_needs_and_still_gives_vectors(
@@ -255,7 +255,7 @@ def test_hugging_face_keeps_it_and_other_formats_refuse_it(
 ) -> None:
     convert(tuned, tmp_path / "copy", to="huggingface")
     asked = examples_of("single", 4)
-    before, after = (load_predictor(place, head=two_layers).predict(asked) for place in (tuned, tmp_path / "copy"))
+    before, after = (load_predictor(model, head=two_layers).predict(asked) for model in (tuned, tmp_path / "copy"))
     assert before == after
     with pytest.raises(
         ConfigError, match="a model whose head Google's code supports; found the user's head 'TwoLayers'"
@@ -343,7 +343,7 @@ def test_a_dropout_of_nothing_is_none(base: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "error", "message"),
+    ("location", "error", "message"),
     [
         ("{file}:TwoLyers", ConfigError, "expected a class TwoLyers in .*; found none; did you mean 'TwoLayers'"),
         ("{file}:Bare", ConfigError, "found the class Bare; derive"),
@@ -357,7 +357,7 @@ def test_a_dropout_of_nothing_is_none(base: str, tmp_path: Path) -> None:
     ],
 )
 def test_a_place_that_has_no_head_is_reported_in_one_line(
-    place: str, error: type[Exception], message: str, file: Path, tmp_path: Path
+    location: str, error: type[Exception], message: str, file: Path, tmp_path: Path
 ) -> None:
     files = {"file": file, **{name: tmp_path / f"{name}.py" for name in ("broken", "other")}}
     files["text"] = tmp_path / "my_head.txt"
@@ -365,7 +365,7 @@ def test_a_place_that_has_no_head_is_reported_in_one_line(
     for name in ("other", "text"):
         files[name].write_text("x = 1\n", encoding="utf-8")
     with pytest.raises(error, match=message):
-        head_from_file(place.format(**files))
+        head_from_file(location.format(**files))
 
 
 def test_a_file_of_a_head_hides_no_module_that_is_installed(tmp_path: Path) -> None:

@@ -99,9 +99,9 @@ def test_the_automatic_recipe_depends_on_examples_task_and_width() -> None:
     many = dataclasses.replace(SMALL, task="summarization", kind="generation", examples=24_000)
     assert (resolved("auto", many, {})["batch_size"], resolved("auto", many, {})["epochs"]) == (16, 3.0)
     assert "decoder_rate" not in small
-    own = resolved("auto", dataclasses.replace(SMALL, own_head=True), {})
-    assert "start" not in own
-    assert "reads" not in own
+    settings = resolved("auto", dataclasses.replace(SMALL, own_head=True), {})
+    assert "start" not in settings
+    assert "reads" not in settings
 
 
 def test_embeddings_are_trained_where_the_model_read_few_tokens(base: str) -> None:
@@ -156,9 +156,9 @@ def test_a_model_that_learned_vectors_from_a_teacher_says_so(base: str) -> None:
     folder = load_any(base)
     for method, taught in (("vectors", True), ("tinybert", False)):
         metadata = ModelMetadata(task="pretraining", tokens=1_000_000, training={"method": method})
-        found = situation_of("spam", "classification", 900, dataclasses.replace(folder, metadata=metadata))
-        assert found.has_learned_vectors == taught
-        assert not found.is_well_trained
+        situation = situation_of("spam", "classification", 900, dataclasses.replace(folder, metadata=metadata))
+        assert situation.has_learned_vectors == taught
+        assert not situation.is_well_trained
 
 
 def test_what_is_given_is_kept_and_the_rest_fits_it() -> None:
@@ -240,9 +240,9 @@ def test_a_resumed_run_keeps_what_its_probe_has_found(
     path = tmp_path / "train.tsv"
     path.write_text("text\tlabel\n" + "a good film\tx\na poor plot\ty\n" * 10, encoding="utf-8")
     options = {"train": path, "seeds": 1, "epochs": 1.0, "max_length": 16, "device": "cpu", "baselines": False}
-    for found in ("cls", "mean"):
-        monkeypatch.setattr(LinearStart, "best_reads", lambda *_, found=found, **__: found)
-        run_command(base, "classification", tmp_path / "run", reads="probe", resume=found == "mean", **options)
+    for probed in ("cls", "mean"):
+        monkeypatch.setattr(LinearStart, "best_reads", lambda *_, probed=probed, **__: probed)
+        run_command(base, "classification", tmp_path / "run", reads="probe", resume=probed == "mean", **options)
         assert read_json(tmp_path / "run" / "settings.json")["settings"]["run"]["reads"] == "cls"
 
 
@@ -360,14 +360,16 @@ def test_the_head_reads_texts_apart_where_only_both_texts_together_tell_the_labe
     words = [*GOOD, *BAD, *PEOPLE, *PLACES]
 
     def examples(count: int) -> list[Example]:
-        found: list[Example] = []
+        examples_made: list[Example] = []
         for number in range(count):
             first, other = draw.choice(words, 2, replace=False).tolist()
             second = first if number % 2 else other
-            place = f"line {number + 1}"
+            location = f"line {number + 1}"
             label = "yes" if number % 2 else "no"
-            found.append(TextExample(id=str(number), first=first, second=second, label=label, location=place))
-        return found
+            examples_made.append(
+                TextExample(id=str(number), first=first, second=second, label=label, location=location)
+            )
+        return examples_made
 
     spec = dataclasses.replace(SPECS["on the pair"], reads="pooler")
     data = TaskData(train=examples(300), dev=examples(10))
@@ -428,10 +430,10 @@ def test_an_empty_second_text_gets_finite_numbers_and_does_not_change_its_neighb
     predictor = load_predictor(tmp_path / "run" / "model", device="cpu")
     full = examples_of(kind, 3)
     empty = [dataclasses.replace(full[0], second=second) for second in ("", " ")]
-    result = [one.to_dict()["probabilities"]["yes"] for one in predictor.predict([*full, *empty])]
+    result = [prediction.to_dict()["probabilities"]["yes"] for prediction in predictor.predict([*full, *empty])]
     assert np.isfinite(result).all()
     assert result[3] == result[4]
-    alone = [one.to_dict()["probabilities"]["yes"] for one in predictor.predict(full)]
+    alone = [prediction.to_dict()["probabilities"]["yes"] for prediction in predictor.predict(full)]
     np.testing.assert_allclose(result[:3], alone, atol=1e-6)
 
 
@@ -447,10 +449,10 @@ def test_a_layer_of_tags_is_fitted_to_whole_rows_and_to_no_more_than_it_needs(
     of_tokens = FrozenEncoder.token_vectors
 
     def counted(self, rows, choice, read=None):  # type: ignore[no-untyped-def]
-        found = of_tokens(self, rows, choice, read)
+        vectors = of_tokens(self, rows, choice, read)
         # The vectors belong to the same tokens as among all rows.
-        sizes.append((len(rows), len(found), rows.token_ids[read]))
-        return found
+        sizes.append((len(rows), len(vectors), rows.token_ids[read]))
+        return vectors
 
     monkeypatch.setattr(FrozenEncoder, "token_vectors", counted)
     monkeypatch.setattr(linear_start, "MOST_FITTED", 40)
@@ -511,7 +513,7 @@ def test_texts_of_rows_are_encoded_apart_as_rows_of_their_own(architecture: str)
     batch = Batch.from_flat(ids, segments, lengths, row_ids=[4, 0, 9, 2])
     apart = batch.texts_apart
     assert list(apart.batch.lengths) == sorted(apart.batch.lengths)
-    assert [apart.batch.lengths[place] for place in apart.places] == [4, 4, 1, 3, 4, 2, 1, 1]
+    assert [apart.batch.lengths[position] for position in apart.places] == [4, 4, 1, 3, 4, 2, 1, 1]
     with torch.inference_mode():
         result = apart_of_rows(encoder(apart.batch), batch)
         for row, end in enumerate(np.cumsum(lengths)):
@@ -525,7 +527,7 @@ def test_texts_of_rows_are_encoded_apart_as_rows_of_their_own(architecture: str)
 def test_both_texts_of_a_row_have_noise_of_their_own_that_depends_on_the_row_alone() -> None:
     def kept(row_ids: list[int], places: tuple[int, ...], sizes: list[int]) -> list[torch.Tensor]:
         parts = NoiseOfTexts(RowNoise(1, 2, row_ids), places).keep(0.5, sizes, torch.float32).split(sizes)
-        return [parts[place] for place in places]
+        return [parts[position] for position in places]
 
     first, second, *_ = together = kept([7, 3], (2, 1, 0, 3), [64, 64, 64, 100])
     assert [len(part) for part in together] == [64, 64, 64, 100]
@@ -550,8 +552,8 @@ def test_the_card_says_how_to_run_a_head_that_transformers_does_not_have(
         names: dict[str, object] = {}
         exec(code, names)
         text, second = "it was a poor and awful plot of the one film", "in one good plot"
-        given = {"text": text, "text_pair": second} if reads == "pair" else text
-        there = {one["label"]: one["score"] for one in names["model"]([given])[0]}  # type: ignore[operator]
+        texts = {"text": text, "text_pair": second} if reads == "pair" else text
+        there = {record["label"]: record["score"] for record in names["model"]([texts])[0]}  # type: ignore[operator]
         predictor = load_predictor(folder, device="cpu")
         example = dataclasses.replace(
             examples_of("single", 1)[0], first=text, second=second if reads == "pair" else None
@@ -633,9 +635,9 @@ def test_a_threshold_is_fitted_for_the_metric_and_used_everywhere(base: str, tmp
     assert result.report["threshold"] == threshold
     predictor = load_predictor(tmp_path / "run" / "model", device="cpu")
     fitted, predictions = predictor.evaluate(dev)
-    for one in predictions:
-        assert one.label == ("positive" if one.probabilities[1] >= threshold else "negative")
-        assert one.chosen == (one.label,)
+    for prediction in predictions:
+        assert prediction.label == ("positive" if prediction.probabilities[1] >= threshold else "negative")
+        assert prediction.chosen == (prediction.label,)
     plain = task_for(dataclasses.replace(predictor.task.spec, threshold=None))
     logits = task_logits(predictor.model, plain.encode(dev, predictor.tokenizer), predictor.runtime)
     usual = plain.score(dev, plain.decode(dev, plain.encode(dev, predictor.tokenizer), logits, predictor.tokenizer))
@@ -690,7 +692,7 @@ def test_the_command_takes_a_recipe_and_names_the_nearest(
 def test_a_layer_on_a_pooler_that_nothing_trained_starts_at_random(tmp_path: Path) -> None:
     folder = load_any(architecture_samples.write_base_model(tmp_path / "base", "elmo"))
     folder = dataclasses.replace(
-        folder, tensors={name: one for name, one in folder.tensors.items() if "pooler" not in name}
+        folder, tensors={name: tensor for name, tensor in folder.tensors.items() if "pooler" not in name}
     )
     situation = situation_of("sst-2", "classification", 100, folder)
     assert resolved("auto", situation, {})["start"] == "linear"

@@ -55,17 +55,17 @@ def pairs(count: int, seed: int = 1) -> tuple[Vectors, Vectors, Vectors]:
 def examples(count: int, seed: int = 1) -> list[Example]:
     """Pairs of texts of six words, with the number of words that both have in common."""
     draw, words = generator(seed, "likeness"), [*GOOD, *BAD, *PEOPLE, *PLACES]
-    found: list[Example] = []
+    examples: list[Example] = []
     for number in range(count):
         same, chosen = int(draw.integers(0, 7)), draw.permutation(words)[:12].tolist()
         first, second = chosen[:6], [*chosen[:same], *chosen[6 : 12 - same]]
-        place = f"line {number + 1}"
-        found.append(
+        location = f"line {number + 1}"
+        examples.append(
             TextExample(
-                id=str(number), first=" ".join(first), second=" ".join(second), label=float(same), location=place
+                id=str(number), first=" ".join(first), second=" ".join(second), label=float(same), location=location
             )
         )
-    return found
+    return examples
 
 
 @pytest.fixture(scope="module")
@@ -85,11 +85,11 @@ def test_the_directions_give_similarities_of_both_texts() -> None:
     both = np.concatenate([first, second])
     mean, spread = both.mean(axis=0), both.std(axis=0)
     away, other, apart = first - mean, second - mean, np.abs(first - second)
-    found = vectors.astype(np.float64) @ similarity_directions(vectors).T
+    projected = vectors.astype(np.float64) @ similarity_directions(vectors).T
     wanted = [away * other, away * other / spread**2, -apart, -apart / spread]
     for column, sums in enumerate(wanted):
         expected = sums.sum(axis=1)
-        constant = found[:, column] - expected  # which the bias takes up
+        constant = projected[:, column] - expected  # which the bias takes up
         np.testing.assert_allclose(constant, constant.mean(), atol=1e-3 * np.abs(expected).max())
 
 
@@ -185,17 +185,17 @@ def test_the_head_reads_texts_apart_unless_another_model_is_clearly_better(base:
             draw = generator(4, reads)
             if reads == "apart":
                 return pairs(len(self.features))[0][units]
-            found = draw.normal(size=(len(units), 4)).astype(np.float32)
+            columns = draw.normal(size=(len(units), 4)).astype(np.float32)
             if reads == "cls":
-                found[:, 0] = self.targets[units] + self.noise * draw.normal(size=len(units))
-            return found
+                columns[:, 0] = self.targets[units] + self.noise * draw.normal(size=len(units))
+            return columns
 
     features = likeness(base).train
     similar = pairs(len(features))[1]
     similar = (similar - similar.mean()) / similar.std()
     told = Told(SharedEncoder(folder=load_any(base), device="cpu"), dataclasses.replace(features, targets=similar), 1)
     told.targets = similar
-    found = []
+    choices = []
     for told.noise in (0.0, 2.0):
-        found.append(told.best_reads())
-    assert found == ["cls", "apart"]
+        choices.append(told.best_reads())
+    assert choices == ["cls", "apart"]

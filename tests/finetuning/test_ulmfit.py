@@ -60,10 +60,10 @@ def groups_that_move(work: Finetuning, step: int) -> list[bool]:
     from bertsmith.training.loop.trainer import Trainer
 
     work.model.train()
-    before = {name: one.detach().clone() for name, one in work.model.named_parameters()}
+    before = {name: parameter.detach().clone() for name, parameter in work.model.named_parameters()}
     trainer = Trainer(work, TrainSettings(steps=40), Rank(), StopRequest())
     trainer.apply(trainer.gradient(step, work.plan(step, 0, 1)), 1e-2)
-    moved = {name for name, one in work.model.named_parameters() if not torch.equal(before[name], one)}
+    moved = {name for name, parameter in work.model.named_parameters() if not torch.equal(before[name], parameter)}
     still = {name for name in before if name not in moved and "pooler" not in name}
     result = []
     for prefix in LAYERS:
@@ -106,8 +106,8 @@ def test_a_frozen_layer_keeps_its_moments(base: str) -> None:
     trainer = Trainer(work, TrainSettings(steps=40, weight_decay=0.1), Rank(), StopRequest())
     trainer.apply(trainer.gradient(0, work.plan(0, 0, 1)), 1e-2)
     moments = trainer.optimizer.moments
-    assert not any(one.any() for one in moments["bert.layers.1.weight_ih_l0"])
-    assert all(one.any() for one in moments["classifier.weight"])
+    assert not any(moment.any() for moment in moments["bert.layers.1.weight_ih_l0"])
+    assert all(moment.any() for moment in moments["classifier.weight"])
 
 
 def test_rates_fall_by_the_factor_of_the_paper_with_each_layer(base: str) -> None:
@@ -141,7 +141,9 @@ def test_the_hidden_layer_has_the_units_of_the_paper_and_two_norms() -> None:
     from bertsmith.models.checkpoints.architectures import new_encoder
 
     model = EncoderForTask(new_encoder(config), Head(part="classifier", outputs=3, pooled=True, reads="concat"))
-    shapes = {name: tuple(one.shape) for name, one in model.named_parameters() if not name.startswith("bert.")}
+    shapes = {
+        name: tuple(parameter.shape) for name, parameter in model.named_parameters() if not name.startswith("bert.")
+    }
     assert shapes == {
         "blocks.norm.weight": (96,),
         "blocks.norm.bias": (96,),
@@ -227,7 +229,7 @@ def test_a_backward_model_reads_the_first_token_of_a_text(tmp_path: Path) -> Non
     model = load_for_task(load_any(tmp_path / "model"), task.head, keep_head=False).model.eval()
     features = task.encode(examples_of("on the first token", 3), TOKENIZER)
     logits = task_logits(model, features, choose("cpu", "fp32"))
-    for number, found in enumerate(logits):
+    for number, row in enumerate(logits):
         ids, segments = features.rows.row(number)
         hidden = model.encoder(Batch.from_flat(ids, segments, [len(ids)]))
-        np.testing.assert_allclose(found, model.output_layer(hidden[0]).detach().numpy(), atol=1e-5)
+        np.testing.assert_allclose(row, model.output_layer(hidden[0]).detach().numpy(), atol=1e-5)

@@ -65,8 +65,8 @@ def test_cached_gradients_are_those_of_one_large_batch_with_dropout(kind: str, o
             loss.backward()
         gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
         result.append((float(sum(losses).detach()), gradients, len(batches)))
-    (whole, gradients, one), (cut, cut_gradients, several) = result
-    assert one == 1
+    (whole, gradients, passes), (cut, cut_gradients, several) = result
+    assert passes == 1
     assert several > 3
     assert cut == pytest.approx(whole, rel=1e-9)
     assert gradients.keys() == cut_gradients.keys()
@@ -81,7 +81,7 @@ def test_ranking_is_the_cross_entropy_of_the_partner_among_all_others_of_the_ste
     unit = F.normalize(vectors, dim=1).view(5, 3, -1)
     losses = []
     for row in range(5):
-        scores = [20 * float(unit[row, 0] @ unit[other, place]) for other in range(5) for place in (1, 2)]
+        scores = [20 * float(unit[row, 0] @ unit[other, side]) for other in range(5) for side in (1, 2)]
         losses.append(np.logaddexp.reduce(scores) - scores[2 * row])
     result = VectorLoss(objective="ranking").of(vectors, counts, ids, None, 5)
     assert float(result) == pytest.approx(np.mean(losses))
@@ -152,9 +152,9 @@ def test_infersent_learns_labels_of_pairs_from_maxima_over_the_tokens(architectu
     base = write_base_of(tmp_path / "base", architecture)
     words = "good fine great bad poor awful anna bert carl rome oslo lima".split()
     examples: list[Example] = [
-        pair(f"{one} film", f"the {other}", "entailment" if one == other else "neutral")
-        for number, one in enumerate(words)
-        for other in (one, words[number - 1])
+        pair(f"{word} film", f"the {other}", "entailment" if word == other else "neutral")
+        for number, word in enumerate(words)
+        for other in (word, words[number - 1])
     ]
     settings = dataclasses.replace(
         PRECISE, batch_size=8, epochs=20, reads="max", vector_loss="infersent", baselines=False

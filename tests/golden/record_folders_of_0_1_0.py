@@ -84,8 +84,8 @@ def answers_of(folder: Path, methods: Sequence[str], is_pair: bool = False) -> d
     model = bertsmith.load(folder, device="cpu")
     result = {}
     for method in methods:
-        given = PAIRS if is_pair and method == "classify" else ASKED[method]
-        result[method] = plain(getattr(model, method)([tuple(item) for item in given] if _is_paired(given) else given))
+        items = PAIRS if is_pair and method == "classify" else ASKED[method]
+        result[method] = plain(getattr(model, method)([tuple(item) for item in items] if _is_paired(items) else items))
     return result
 
 
@@ -126,19 +126,19 @@ def write_data(folder: Path) -> None:
     choice.append("id,sent1,sent2,ending0,ending1,ending2,label")
     for line in range(18):
         good = "good" if line % 2 else "bad"
-        person, place = ("anna", "bert")[line % 2], ("rome", "oslo")[line // 2 % 2]
+        person, city = ("anna", "bert")[line % 2], ("rome", "oslo")[line // 2 % 2]
         label.append(f"{some(3)} {good},{good}")
         pair.append(f"{some(3)}\t{good} {some(2)}\t{good}")
         number.append(f"{some(3)} {' '.join(['good'] * (line % 3))},{line % 3}")
-        several = [[], [person], [place], [person, place]][line % 4]
+        several = [[], [person], [city], [person, city]][line % 4]
         labels.append(json.dumps({"text": f"{some(2)} {' '.join(several)}", "labels": several}))
         endings = ["bad plot", "bad film", "poor film"]
         endings[line % 3] = "good film"
         choice.append(f"{line},{some(3)},was,{','.join(endings)},{line % 3}")
-        tags.append(f"{person.title()} B-PER\nwas O\nin O\n{place.title()} B-LOC\n")
-        context = f"{some(2)} {person} was in {place} {some(3)}"
+        tags.append(f"{person.title()} B-PER\nwas O\nin O\n{city.title()} B-LOC\n")
+        context = f"{some(2)} {person} was in {city} {some(3)}"
         question: dict[str, Any] = {"id": str(line), "question": ("who ?", "where ?")[line % 2]}
-        text = (person, place)[line % 2]
+        text = (person, city)[line % 2]
         question["answers"] = [{"text": text, "answer_start": context.index(text)}]
         answer.append({"context": context, "qas": [question]})
         gone = {"answers": []} if line % 3 == 0 else {}
@@ -204,8 +204,8 @@ def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     return entry
 
 
-def _is_paired(given: Sequence[Any]) -> bool:
-    return isinstance(given[0], list) and given is not ASKED["tag"]
+def _is_paired(items: Sequence[Any]) -> bool:
+    return isinstance(items[0], list) and items is not ASKED["tag"]
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ class StopError(Exception):
 
 def weights(run: Path) -> torch.Tensor:
     model = bertsmith.load(run / "model", device="cpu")
-    return torch.cat([one.detach().double().ravel() for one in model.encoder.model.parameters()])
+    return torch.cat([parameter.detach().double().ravel() for parameter in model.encoder.model.parameters()])
 
 
 @pytest.fixture(scope="module")
@@ -116,4 +116,4 @@ def test_fine_tuning_runs_and_its_model_answers(trained, device, tmp_path):
         trained, "classification", tmp_path / "tuned", train=tmp_path / "train.tsv", seeds=1, epochs=2, device=device
     )
     answers = bertsmith.load(tmp_path / "tuned", device=device).classify(["w5 w6", "w25 w7"])
-    assert {one.label for one in answers} <= {"good", "bad"}
+    assert {answer.label for answer in answers} <= {"good", "bad"}

@@ -62,14 +62,14 @@ def task(device: str, precision: str, dropout: float = 0.0, **changes) -> Pretra
     )
 
 
-def loss_and_gradient(one: Pretraining) -> tuple[float, torch.Tensor]:
+def loss_and_gradient(work: Pretraining) -> tuple[float, torch.Tensor]:
     """The loss of a step, and its gradient as one vector in fp64."""
-    loss, _, gradients = whole_step(one, 0)
+    loss, _, gradients = whole_step(work, 0)
     return loss, torch.cat([gradients[name].double().cpu().ravel() for name in sorted(gradients)])
 
 
 def precisions(device: str) -> list[str]:
-    return [one for one in fast_precisions(device) if one in TOLERANCE]
+    return [precision for precision in fast_precisions(device) if precision in TOLERANCE]
 
 
 @pytest.mark.parametrize("objective", ["mlm", "mlm+nsp", "left-to-right"])
@@ -82,12 +82,12 @@ def test_losses_and_gradients_are_those_of_the_cpu(device, objective):
 
 
 def test_packed_equals_padded(device):
-    one = task(device, "fp32")
-    batch = one.plan(0, 0, 1).micro_batches[0].batch
-    peer = padded_peer(one.model.cpu()).to(device).eval()
-    one.model.to(device)
+    work = task(device, "fp32")
+    batch = work.plan(0, 0, 1).micro_batches[0].batch
+    peer = padded_peer(work.model.cpu()).to(device).eval()
+    work.model.to(device)
     with torch.no_grad():
-        ours = one.model.encoder(batch)
+        ours = work.model.encoder(batch)
         ids, segments, mask = (
             part.to(device)
             for part in pad(
@@ -100,9 +100,11 @@ def test_packed_equals_padded(device):
 
 def test_dropout_of_a_step_is_the_same_whenever_it_is_computed(device):
     for precision in precisions(device):
-        (first, one), (second, two) = (loss_and_gradient(task(device, precision, dropout=0.2)) for _ in range(2))
+        (first, first_gradient), (second, two) = (
+            loss_and_gradient(task(device, precision, dropout=0.2)) for _ in range(2)
+        )
         assert first == pytest.approx(second, rel=1e-6), precision
-        assert (one - two).norm() / one.norm() < 1e-5, precision
+        assert (first_gradient - two).norm() / first_gradient.norm() < 1e-5, precision
         assert first != pytest.approx(loss_and_gradient(task(device, precision))[0], rel=1e-6)
 
 
@@ -111,10 +113,10 @@ def test_compiled_layers_compute_the_same(device):
     torch._dynamo.reset()
     for precision in precisions(device):
         expected, exact = loss_and_gradient(task(device, precision, dropout=0.1))
-        one = task(device, precision, dropout=0.1)
-        one.lanes = 1
-        compile_layers(one.model.encoder, device, backend="inductor" if device == "cuda" else "aot_eager")
-        loss, gradient = loss_and_gradient(one)
+        work = task(device, precision, dropout=0.1)
+        work.lanes = 1
+        compile_layers(work.model.encoder, device, backend="inductor" if device == "cuda" else "aot_eager")
+        loss, gradient = loss_and_gradient(work)
         assert loss == pytest.approx(expected, rel=TOLERANCE[precision]), precision
         assert (gradient - exact).norm() / exact.norm() < TOLERANCE[precision], precision
     torch._dynamo.reset()
@@ -139,12 +141,12 @@ def test_attention_is_that_of_the_cpu_in_fp64(device, causal, window):
 def test_updates_are_those_of_the_cpu(device, optimizer):
     trained = []
     for where in ("cpu", device):
-        one = task(where, "fp32")
-        trainer = Trainer(one, TrainSettings(steps=3, optimizer=optimizer), Rank(), StopRequest())
-        before = torch.cat([p.detach().double().cpu().ravel() for p in one.model.parameters()])
+        work = task(where, "fp32")
+        trainer = Trainer(work, TrainSettings(steps=3, optimizer=optimizer), Rank(), StopRequest())
+        before = torch.cat([p.detach().double().cpu().ravel() for p in work.model.parameters()])
         for step in range(3):
-            trainer.apply(trainer.gradient(step, one.plan(step, 0, 1)), 1e-3)
-        trained.append(torch.cat([p.detach().double().cpu().ravel() for p in one.model.parameters()]) - before)
+            trainer.apply(trainer.gradient(step, work.plan(step, 0, 1)), 1e-3)
+        trained.append(torch.cat([p.detach().double().cpu().ravel() for p in work.model.parameters()]) - before)
     # Muon computes its updates in bf16 where the hardware has it.
     most = 5e-2 if optimizer == "muon" else 2e-2
     assert (trained[1] - trained[0]).norm() / trained[0].norm() < most

@@ -52,12 +52,12 @@ def next_logits(architecture: str, ids: list[int]) -> np.ndarray:
 def test_the_candidates_are_those_of_a_plain_pass_and_the_greedy_continuation_follows_them(architecture: str) -> None:
     vocabulary = TOKENIZER.vocabulary
     result = complete(engine_of(architecture), TOKENIZER, named_texts(TEXTS), top=4, tokens=6)
-    assert [one.text for one in result] == TEXTS
-    for text, one in zip(TEXTS, result, strict=True):
+    assert [completion.text for completion in result] == TEXTS
+    for text, completion in zip(TEXTS, result, strict=True):
         ids = TOKENIZER.encode(text).tolist()
         shares = torch.from_numpy(next_logits(architecture, ids)).softmax(0).numpy()
-        assert [vocabulary.index[item.piece] for item in one.next] == np.argsort(-shares)[:4].tolist()
-        np.testing.assert_allclose([item.probability for item in one.next], np.sort(shares)[::-1][:4], rtol=1e-4)
+        assert [vocabulary.index[item.piece] for item in completion.next] == np.argsort(-shares)[:4].tolist()
+        np.testing.assert_allclose([item.probability for item in completion.next], np.sort(shares)[::-1][:4], rtol=1e-4)
         expected: list[int] = []
         while len(expected) < 6:
             logits = next_logits(architecture, ids + expected)
@@ -65,9 +65,9 @@ def test_the_candidates_are_those_of_a_plain_pass_and_the_greedy_continuation_fo
             if int(logits.argmax()) == vocabulary.sep_id:
                 break
             expected.append(int(logits.argmax()))
-        assert [vocabulary.index[item.piece] for item in one.pieces] == expected
-        assert one.has_ended == (len(expected) < 6)
-        assert TOKENIZER.encode(one.text + one.continuation).tolist() == ids + expected
+        assert [vocabulary.index[item.piece] for item in completion.pieces] == expected
+        assert completion.has_ended == (len(expected) < 6)
+        assert TOKENIZER.encode(completion.text + completion.continuation).tolist() == ids + expected
 
 
 @pytest.mark.parametrize("architecture", LEFT_TO_RIGHT)
@@ -75,12 +75,14 @@ def test_the_candidates_are_those_of_a_plain_pass_and_the_greedy_continuation_fo
 def test_with_the_memory_it_continues_as_without(architecture: str, sampling: SamplingSettings) -> None:
     engine = engine_of(architecture)
     options = {"tokens": 12, "sampling": sampling}
-    known, plain = (complete(engine, TOKENIZER, named_texts(TEXTS), **options, remembers=one) for one in (True, False))
-    assert [one.continuation for one in known] == [one.continuation for one in plain]
-    for one, other in zip(known, plain, strict=True):
+    known, plain = (
+        complete(engine, TOKENIZER, named_texts(TEXTS), **options, remembers=remembers) for remembers in (True, False)
+    )
+    assert [completion.continuation for completion in known] == [completion.continuation for completion in plain]
+    for completion, other in zip(known, plain, strict=True):
         chances = [item.probability for item in other.pieces]
-        np.testing.assert_allclose([item.probability for item in one.pieces], chances, rtol=1e-4)
-    assert any(one.pieces for one in known)
+        np.testing.assert_allclose([item.probability for item in completion.pieces], chances, rtol=1e-4)
+    assert any(completion.pieces for completion in known)
 
 
 def test_a_continuation_depends_on_the_seed_and_not_on_other_texts() -> None:
@@ -89,7 +91,8 @@ def test_a_continuation_depends_on_the_seed_and_not_on_other_texts() -> None:
     def drawn(texts: list[str], seed: int) -> list[str]:
         sampling = SamplingSettings(temperature=1.0, seed=seed)
         return [
-            one.continuation for one in complete(engine, TOKENIZER, named_texts(texts), tokens=9, sampling=sampling)
+            completion.continuation
+            for completion in complete(engine, TOKENIZER, named_texts(texts), tokens=9, sampling=sampling)
         ]
 
     assert drawn(TEXTS, 5) == [drawn([text], 5)[0] for text in TEXTS] == drawn(TEXTS, 5)
@@ -100,8 +103,8 @@ def test_pieces_are_drawn_with_their_probabilities_and_only_among_those_allowed(
     logits = np.log(np.array([0.05, 0.4, 0.3, 0.15, 0.1], dtype=np.float32))
 
     def counts(**settings: float) -> np.ndarray:
-        found = [sampled(SamplingSettings(**settings, seed=seed), logits, 0) for seed in range(2000)]
-        return np.bincount(found, minlength=5) / 2000
+        drawn = [sampled(SamplingSettings(**settings, seed=seed), logits, 0) for seed in range(2000)]
+        return np.bincount(drawn, minlength=5) / 2000
 
     np.testing.assert_allclose(counts(temperature=1.0), [0.05, 0.4, 0.3, 0.15, 0.1], atol=0.04)
     np.testing.assert_allclose(counts(top_k=2), [0, 4 / 7, 3 / 7, 0, 0], atol=0.04)
@@ -157,10 +160,10 @@ def test_the_library_and_an_onnx_export_say_the_same(folder: Path, tmp_path: Pat
     export(folder, tmp_path / "onnx", to="onnx")
     for other in (model, load(tmp_path / "onnx")):
         result = other.complete(TEXTS, tokens=4)
-        assert [one.continuation for one in result] == [one.continuation for one in wanted]
-        for one, same in zip(result, wanted, strict=True):
+        assert [completion.continuation for completion in result] == [completion.continuation for completion in wanted]
+        for completion, same in zip(result, wanted, strict=True):
             chances = [item.probability for item in same.next]
-            np.testing.assert_allclose([item.probability for item in one.next], chances, rtol=1e-4)
+            np.testing.assert_allclose([item.probability for item in completion.next], chances, rtol=1e-4)
     with pytest.raises(ConfigError, match="tokens must be at least 0"):
         model.complete(["a"], tokens=-1)
     with pytest.raises(CheckpointError, match="the ability fill"):
@@ -179,10 +182,10 @@ def test_a_model_that_reads_backward_continues_at_the_beginning() -> None:
         return model(batch, masked=batch.first_positions).mlm_logits[0].numpy()
 
     result = complete(TorchEngine(model, choose("cpu", "fp32")), TOKENIZER, named_texts(TEXTS), top=4, tokens=6)
-    for text, one in zip(TEXTS, result, strict=True):
+    for text, completion in zip(TEXTS, result, strict=True):
         ids = TOKENIZER.encode(text).tolist()
         shares = torch.from_numpy(previous_logits(ids)).softmax(0).numpy()
-        assert [vocabulary.index[item.piece] for item in one.next] == np.argsort(-shares)[:4].tolist()
+        assert [vocabulary.index[item.piece] for item in completion.next] == np.argsort(-shares)[:4].tolist()
         expected: list[int] = []
         while len(expected) < 6:
             logits = previous_logits(expected + ids)
@@ -190,9 +193,11 @@ def test_a_model_that_reads_backward_continues_at_the_beginning() -> None:
             if int(logits.argmax()) == vocabulary.cls_id:
                 break
             expected.insert(0, int(logits.argmax()))
-        assert [vocabulary.index[item.piece] for item in one.pieces] == expected[::-1]
-        assert one.direction == "backward"
-        assert one.whole.endswith(text)
+        assert [vocabulary.index[item.piece] for item in completion.pieces] == expected[::-1]
+        assert completion.direction == "backward"
+        assert completion.whole.endswith(text)
         whole = [vocabulary.pieces[id].removeprefix("##") for id in expected + ids]
-        assert one.whole.replace(" ", "").replace("##", "") == "".join(whole[: len(expected)]) + text.replace(" ", "")
-    assert any(one.pieces for one in result)
+        assert completion.whole.replace(" ", "").replace("##", "") == "".join(whole[: len(expected)]) + text.replace(
+            " ", ""
+        )
+    assert any(completion.pieces for completion in result)

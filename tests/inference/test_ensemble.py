@@ -57,13 +57,15 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def test_the_probabilities_are_the_mean_of_those_of_the_models(models: dict[str, Path]) -> None:
     both = models["forward single"], models["backward single"]
-    alone = [[one.probabilities for _, one in load_lines(model)] for model in both]
+    alone = [[prediction.probabilities for _, prediction in load_lines(model)] for model in both]
     together = list(predict_lines(PredictRequest(both[0], also=[both[1]]), TEXTS))
     assert not np.allclose(*alone, atol=1e-3)
-    np.testing.assert_allclose([one.probabilities for _, one in together], np.mean(alone, axis=0), atol=1e-6)
-    for _, one in together:
-        assert one.label == one.labels[int(np.argmax(one.probabilities))]
-        assert one.probability == max(one.probabilities)
+    np.testing.assert_allclose(
+        [prediction.probabilities for _, prediction in together], np.mean(alone, axis=0), atol=1e-6
+    )
+    for _, prediction in together:
+        assert prediction.label == prediction.labels[int(np.argmax(prediction.probabilities))]
+        assert prediction.probability == max(prediction.probabilities)
 
 
 def load_lines(model: Path) -> list:
@@ -72,7 +74,7 @@ def load_lines(model: Path) -> list:
 
 def test_scores_are_those_of_the_mean(models: dict[str, Path], tmp_path: Path) -> None:
     both = models["forward single"], models["backward single"]
-    gold = [one.label for _, one in predict_lines(PredictRequest(both[0], also=[both[1]]), TEXTS[:2])]
+    gold = [prediction.label for _, prediction in predict_lines(PredictRequest(both[0], also=[both[1]]), TEXTS[:2])]
     rows = [f"{text}\t{label}" for text, label in zip(TEXTS, gold, strict=False)]
     (tmp_path / "gold.tsv").write_text("text\tlabel\n" + "\n".join(rows) + "\n")
     result = evaluate(both[0], tmp_path / "gold.tsv", task="classification", also=[both[1]])
@@ -98,8 +100,8 @@ def test_models_without_a_mean_are_refused(models: dict[str, Path]) -> None:
 
 def test_numbers_are_the_mean_of_those_of_the_models(models: dict[str, Path], tmp_path: Path) -> None:
     both = models["forward number"], models["backward number"]
-    alone = [[one.value for _, one in load_lines(model)] for model in both]
-    together = [one.value for _, one in predict_lines(PredictRequest(both[0], also=[both[1]]), TEXTS)]
+    alone = [[prediction.value for _, prediction in load_lines(model)] for model in both]
+    together = [prediction.value for _, prediction in predict_lines(PredictRequest(both[0], also=[both[1]]), TEXTS)]
     assert not np.allclose(*alone, atol=1e-3)
     np.testing.assert_allclose(together, np.mean(alone, axis=0), atol=1e-6)
     rows = "".join(f"{text}\t{value}\n" for text, value in zip(TEXTS[:2], together, strict=False))

@@ -41,29 +41,29 @@ def texts() -> list[str]:
     """Texts of 0 to 30 words; some lengths occur often, others once."""
     draw = generator(0, "texts of a mix")
     lengths = [*draw.integers(0, 12, size=30).tolist(), 7, 7, 7, 7, 30, 25]
-    return [" ".join(WORDS[int(one)] for one in draw.integers(len(WORDS), size=length)) for length in lengths]
+    return [" ".join(WORDS[int(word)] for word in draw.integers(len(WORDS), size=length)) for length in lengths]
 
 
-def loaded(place: Path, precision: str, native: tuple[str, ...], fixed: bool, patch: pytest.MonkeyPatch) -> Model:
+def loaded(path: Path, precision: str, native: tuple[str, ...], fixed: bool, patch: pytest.MonkeyPatch) -> Model:
     """A model of two classes; bf16 is used even where it is emulated."""
     patch.setattr("bertsmith.base.machine.runtime.fast_precisions", lambda device: native)
-    folder = write_model(place / "model", "single")
+    folder = write_model(path / "model", "single")
     if fixed:
-        data = place / "data.jsonl"
+        data = path / "data.jsonl"
         rows = [{"text": f"{text} {number}", "label": "positive"} for number, text in enumerate(texts())]
         data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         assert quantize(folder, data, limit=1.0).to_dict()["fixed"]
     return load(folder, device="cpu", precision=precision)
 
 
-def probabilities(model: Model, given: list[str]) -> npt.NDArray[np.float64]:
+def probabilities(model: Model, asked: list[str]) -> npt.NDArray[np.float64]:
     """float64 [texts, classes]."""
-    return np.array([list(found.probabilities) for found in model.classify(given)])
+    return np.array([list(prediction.probabilities) for prediction in model.classify(asked)])
 
 
-def unit_vectors(model: Model, given: list[str]) -> npt.NDArray[np.float64]:
+def unit_vectors(model: Model, asked: list[str]) -> npt.NDArray[np.float64]:
     """float64 [texts, D]."""
-    return np.asarray(model.embed(given, normalize=True), dtype=np.float64)
+    return np.asarray(model.embed(asked, normalize=True), dtype=np.float64)
 
 
 @pytest.mark.parametrize("answers", [probabilities, unit_vectors])
@@ -78,11 +78,11 @@ def test_a_text_has_the_same_answer_alone_and_in_any_mix(
 ) -> None:
     monkeypatch.setitem(INFERENCE_TOKENS, "cpu", 64)  # several batches
     model = loaded(tmp_path, precision, native, fixed, monkeypatch)
-    given = texts()
-    alone = np.concatenate([answers(model, [text]) for text in given])
-    assert len({row.tobytes() for row in alone.round(4)}) > len(given) / 2, "the answers differ from text to text"
+    asked = texts()
+    alone = np.concatenate([answers(model, [text]) for text in asked])
+    assert len({row.tobytes() for row in alone.round(4)}) > len(asked) / 2, "the answers differ from text to text"
     tolerance = BATCH_TOLERANCE if precision == "fp32" else LOW_PRECISION_TOLERANCE
-    order = generator(1, "order of a mix").permutation(len(given))
-    for places in (np.arange(len(given)), order, order[:5], order[5:20]):
-        mixed = answers(model, [given[place] for place in places])
+    order = generator(1, "order of a mix").permutation(len(asked))
+    for places in (np.arange(len(asked)), order, order[:5], order[5:20]):
+        mixed = answers(model, [asked[index] for index in places])
         np.testing.assert_allclose(mixed, alone[places], rtol=0, atol=tolerance)

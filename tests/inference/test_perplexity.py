@@ -35,17 +35,17 @@ def losses(architecture: str, ids: list[int]) -> list[float]:
 def test_every_piece_is_predicted_from_those_before_it(architecture: str) -> None:
     texts = ["the good film", "", "xyzzy the", "and one film it"]
     result = perplexities(engine_of(architecture), TOKENIZER, named_texts(texts))
-    for text, one in zip(texts, result, strict=True):
+    for text, perplexity in zip(texts, result, strict=True):
         ids = TOKENIZER.encode(text).tolist()
-        assert (one.pieces, one.words, one.characters) == (len(ids), len(text.split()), len(text))
-        assert one.unknown == ids.count(TOKENIZER.vocabulary.unk_id)
+        assert (perplexity.pieces, perplexity.words, perplexity.characters) == (len(ids), len(text.split()), len(text))
+        assert perplexity.unknown == ids.count(TOKENIZER.vocabulary.unk_id)
         wanted = sum(losses(architecture, ids)) if ids else 0.0
-        assert one.nll == pytest.approx(wanted, rel=1e-5)
+        assert perplexity.nll == pytest.approx(wanted, rel=1e-5)
     assert math.isnan(result[1].perplexity)
     assert result[1].to_dict()["perplexity"] is None
     assert result[0].perplexity == pytest.approx(math.exp(result[0].nll / result[0].pieces))
     total = Perplexity.of_all(result)
-    assert total.nll == pytest.approx(sum(one.nll for one in result))
+    assert total.nll == pytest.approx(sum(perplexity.nll for perplexity in result))
     assert total.word_perplexity == pytest.approx(math.exp(total.nll / 9))
     assert total.bits_per_character == pytest.approx(total.nll / math.log(2) / sum(map(len, texts)))
 
@@ -84,7 +84,7 @@ def slow_losses(model: EncoderForPreTraining, ids: list[int], room: int, *, back
     """
     special = TOKENIZER.vocabulary.sep_id if backward else TOKENIZER.vocabulary.cls_id
     order = ids[::-1] if backward else ids
-    found, begin, end = [], 0, room
+    losses, begin, end = [], 0, room
     for number, piece in enumerate(order):
         if number == end:
             begin, end = end - room // 2, end - room // 2 + room
@@ -94,8 +94,8 @@ def slow_losses(model: EncoderForPreTraining, ids: list[int], room: int, *, back
             logits = model(batch, backward=batch.first_positions).backward_logits
         else:
             logits = model(batch, masked=batch.first_positions if backward else batch.last_positions).mlm_logits
-        found.append(float(F.cross_entropy(logits, torch.tensor([piece]))))
-    return found
+        losses.append(float(F.cross_entropy(logits, torch.tensor([piece]))))
+    return losses
 
 
 @pytest.mark.parametrize("architecture", ["elmo", "awd-lstm"])
@@ -107,23 +107,23 @@ def test_every_piece_is_predicted_from_those_after_it(architecture: str, length:
     result = perplexities(engine, TOKENIZER, named_texts(texts))
     room = engine.max_tokens - 1
     assert room == 63 or architecture == "awd-lstm"
-    for text, one in zip(texts, result, strict=True):
+    for text, example in zip(texts, result, strict=True):
         ids = TOKENIZER.encode(text).tolist()
         if architecture == "elmo":
-            assert one.direction == "forward"
-            assert one.nll == pytest.approx(sum(slow_losses(model, ids, room, backward=False)), rel=1e-5)
-            one = one.backward
-        assert (one.direction, one.backward) == ("backward", None)
-        assert (one.pieces, one.words, one.characters) == (len(ids), len(text.split()), len(text))
-        assert one.unknown == ids.count(TOKENIZER.vocabulary.unk_id)
-        assert one.nll == pytest.approx(sum(slow_losses(model, ids, room, backward=True)), rel=1e-5)
+            assert example.direction == "forward"
+            assert example.nll == pytest.approx(sum(slow_losses(model, ids, room, backward=False)), rel=1e-5)
+            example = example.backward
+        assert (example.direction, example.backward) == ("backward", None)
+        assert (example.pieces, example.words, example.characters) == (len(ids), len(text.split()), len(text))
+        assert example.unknown == ids.count(TOKENIZER.vocabulary.unk_id)
+        assert example.nll == pytest.approx(sum(slow_losses(model, ids, room, backward=True)), rel=1e-5)
 
 
 def test_both_directions_are_summed_up_apart() -> None:
     result = perplexities(engine_of("elmo"), TOKENIZER, named_texts(["the good film", "", "and one film it"]))
     total = Perplexity.of_all(result)
-    assert total.nll == pytest.approx(sum(one.nll for one in result))
-    assert total.backward.nll == pytest.approx(sum(one.backward.nll for one in result))
+    assert total.nll == pytest.approx(sum(perplexity.nll for perplexity in result))
+    assert total.backward.nll == pytest.approx(sum(perplexity.backward.nll for perplexity in result))
     assert total.nll != pytest.approx(total.backward.nll, rel=1e-3)
     shown = total.to_dict()
     assert shown["backward"] == total.backward.to_dict()

@@ -56,7 +56,7 @@ def test_examples_read_before_an_error_of_the_source_are_predicted(bad: int) -> 
 def test_examples_before_an_invalid_text_are_predicted(bad: int) -> None:
     words = ["a good film"] * 7
     words[bad] = "a good film " * 9
-    examples = (text(number, one) for number, one in enumerate(words))
+    examples = (text(number, word) for number, word in enumerate(words))
     ids, error = answered(predictor_of("single", long_text="error"), examples)
     assert ids == [str(number) for number in range(bad)]
     assert "found 29" in error
@@ -89,6 +89,6 @@ def test_a_stream_gets_the_same_predictions_as_a_list() -> None:
     predictor, examples = predictor_of("single"), examples_of("single", 9, seed=2)
     result = list(predictor.stream(iter(examples), block=4))
     assert [example for example, _ in result] == list(examples)
-    for (_, one), other in zip(result, predictor.predict(examples), strict=True):
-        assert one.label == other.label
-        assert one.probabilities == pytest.approx(other.probabilities, abs=BATCH_TOLERANCE)
+    for (_, prediction), other in zip(result, predictor.predict(examples), strict=True):
+        assert prediction.label == other.label
+        assert prediction.probabilities == pytest.approx(other.probabilities, abs=BATCH_TOLERANCE)

@@ -62,11 +62,11 @@ def test_a_pair_gets_the_same_score_alone_and_among_others(predictor):
     """Each candidate has its own probability, whatever pairs are next to it."""
     candidates = ["a dog ran .", "the man sat on a dog , the dog ran .", "the man"]
     together = predictor.next_sentence("the man went to a dog .", candidates)
-    for candidate, found in zip(candidates, together, strict=True):
+    for candidate, score in zip(candidates, together, strict=True):
         alone = predictor.next_sentence("the man went to a dog .", [candidate])[0]
-        assert found.text == candidate
-        assert found.probability == pytest.approx(alone.probability, abs=BATCH_TOLERANCE)
-    assert [found.cut_tokens for found in together] == [0, 5, 0], "16 positions hold 13 pieces of text"
+        assert score.text == candidate
+        assert score.probability == pytest.approx(alone.probability, abs=BATCH_TOLERANCE)
+    assert [score.cut_tokens for score in together] == [0, 5, 0], "16 positions hold 13 pieces of text"
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def test_a_loaded_model_has_the_saved_parameters_and_a_seeded_start_elsewhere(fo
     for name, value in untrained(CONFIG, seed=4).state_dict().items():
         assert torch.equal(loaded.model.state_dict()[name], value), name
     save_pretrained(tmp_path / "bare", loaded.model, loaded.tokenizer, ModelMetadata.from_dict({}), trained=())
-    one, other = (load_pretrained(load_any(tmp_path / "bare"), seed=seed).model for seed in (1, 2))
-    assert torch.equal(one.encoder.layers[1].key.weight, other.encoder.layers[1].key.weight)
-    assert not torch.equal(one.mlm.transform.weight, other.mlm.transform.weight)
+    first, other = (load_pretrained(load_any(tmp_path / "bare"), seed=seed).model for seed in (1, 2))
+    assert torch.equal(first.encoder.layers[1].key.weight, other.encoder.layers[1].key.weight)
+    assert not torch.equal(first.mlm.transform.weight, other.mlm.transform.weight)
 
 
 def test_changes_that_would_reshape_a_model_are_refused(folder):

@@ -118,8 +118,10 @@ def test_corrected_predictions_calibrate_by_the_name_of_their_column(encoder: st
     rows = [{"text": text, "prediction": label} for text, label in zip(TEXTS, LABELS * len(TEXTS), strict=False)]
     options = {"model": encoder, "device": "cpu"}
     named = [{"text": row["text"], "label": row["prediction"]} for row in rows]
-    one = bertsmith.classify(TEXTS, LABELS, calibrate=rows, label_column="prediction", **options)
-    np.testing.assert_array_equal(shares(one), shares(bertsmith.classify(TEXTS, LABELS, calibrate=named, **options)))
+    renamed = bertsmith.classify(TEXTS, LABELS, calibrate=rows, label_column="prediction", **options)
+    np.testing.assert_array_equal(
+        shares(renamed), shares(bertsmith.classify(TEXTS, LABELS, calibrate=named, **options))
+    )
 
 
 def test_answers_do_not_depend_on_the_other_texts(encoder: str) -> None:

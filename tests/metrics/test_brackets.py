@@ -21,8 +21,8 @@ def test_brackets_are_constituents_without_top_functions_and_punctuation():
 def test_the_worked_example():
     """The prepositional phrase is attached to the subject: two brackets of five are shared."""
     other = "(S (NP (DT The) (NN cat)) (VP (VBD sat)) (PP (IN on) (NP (DT the) (NN mat))) (. .))"
-    shared, found, wanted = bracket_counts(read_tree(other), read_tree(GOLD))
-    assert (shared, found, wanted) == (4, 5, 5)
+    shared, predicted, wanted = bracket_counts(read_tree(other), read_tree(GOLD))
+    assert (shared, predicted, wanted) == (4, 5, 5)
     assert bracket_scores([read_tree(other)], [read_tree(GOLD)]) == pytest.approx(
         dict.fromkeys(("precision", "recall", "f1"), 0.8)
     )

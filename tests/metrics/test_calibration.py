@@ -117,8 +117,8 @@ def labels_and_chances(labels: int = 6) -> tuple[np.ndarray, np.ndarray]:
 
 def test_the_threshold_of_each_label_has_the_best_f1_of_that_label() -> None:
     gold, chances = labels_and_chances()
-    found = best_thresholds_of_labels(gold, chances, 0.5, macro=True)
-    for label, threshold in enumerate(found):
+    thresholds = best_thresholds_of_labels(gold, chances, 0.5, macro=True)
+    for label, threshold in enumerate(thresholds):
         scores = {
             tried: multi_label_scores(gold[:, [label]], chances[:, [label]] >= tried)["micro_f1"]
             for tried in (np.arange(1, 100) / 100).tolist()
@@ -126,7 +126,7 @@ def test_the_threshold_of_each_label_has_the_best_f1_of_that_label() -> None:
         best = max(scores.values())
         assert scores[threshold] == pytest.approx(best)
         nearest = min(
-            (tried for tried, score in scores.items() if score > best - 1e-12), key=lambda one: abs(one - 0.5)
+            (tried for tried, score in scores.items() if score > best - 1e-12), key=lambda tried: abs(tried - 0.5)
         )
         assert threshold == pytest.approx(nearest)
 
@@ -134,16 +134,16 @@ def test_the_threshold_of_each_label_has_the_best_f1_of_that_label() -> None:
 def test_no_change_of_one_threshold_improves_micro_f1_and_all_together_beat_the_common_one() -> None:
     gold, chances = labels_and_chances()
     common = best_label_threshold(gold, chances, lambda *both: multi_label_scores(*both)["micro_f1"])
-    found = best_thresholds_of_labels(gold, chances, common, macro=False)
+    thresholds = best_thresholds_of_labels(gold, chances, common, macro=False)
 
     def score(thresholds: np.ndarray) -> float:
         return multi_label_scores(gold, chances >= thresholds)["micro_f1"]
 
-    best = score(np.array(found))
-    assert best > score(np.full(len(found), common)) + 0.1
-    for label in range(len(found)):
+    best = score(np.array(thresholds))
+    assert best > score(np.full(len(thresholds), common)) + 0.1
+    for label in range(len(thresholds)):
         for tried in np.arange(1, 100) / 100:
-            changed = np.array(found)
+            changed = np.array(thresholds)
             changed[label] = tried
             assert score(changed) <= best + 1e-12
 
@@ -153,7 +153,7 @@ def test_labels_of_few_examples_keep_the_common_threshold(macro: bool) -> None:
     gold, chances = labels_and_chances(3)
     gold[:, 0], gold[4:, 1] = False, False
     gold[:4, 1] = True
-    found = best_thresholds_of_labels(gold, chances, 0.37, macro=macro)
-    assert found[:2] == pytest.approx((0.37, 0.37))
-    assert found[2] != pytest.approx(0.37)
+    thresholds = best_thresholds_of_labels(gold, chances, 0.37, macro=macro)
+    assert thresholds[:2] == pytest.approx((0.37, 0.37))
+    assert thresholds[2] != pytest.approx(0.37)
     assert best_thresholds_of_labels(gold[:4], chances[:4], 0.37, macro=macro) == pytest.approx((0.37,) * 3)

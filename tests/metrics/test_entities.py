@@ -28,7 +28,7 @@ def tags_of(letters: str, brackets: str = "") -> list[str]:
 
 def pairs_of_sentences(tags: list[str]) -> st.SearchStrategy[list[list[tuple[str, str]]]]:
     tag = st.sampled_from(tags)
-    return st.lists(st.lists(st.tuples(tag, tag) | tag.map(lambda one: (one, one)), max_size=9), min_size=1, max_size=4)
+    return st.lists(st.lists(st.tuples(tag, tag) | tag.map(lambda tag: (tag, tag)), max_size=9), min_size=1, max_size=4)
 
 
 def sides(pairs: list[list[tuple[str, str]]]) -> tuple[list[list[str]], list[list[str]]]:

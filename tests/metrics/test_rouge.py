@@ -21,8 +21,8 @@ def test_the_longest_common_subsequence_is_that_of_the_table_of_lengths(text, ot
     row = [0] * (len(other) + 1)
     for letter in text:
         before, row = row, [0]
-        for place, match in enumerate(other):
-            row.append(before[place] + 1 if letter == match else max(row[-1], before[place + 1]))
+        for index, match in enumerate(other):
+            row.append(before[index] + 1 if letter == match else max(row[-1], before[index + 1]))
     assert longest_common(text, other) == row[-1]
 
 

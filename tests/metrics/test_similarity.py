@@ -70,4 +70,4 @@ class _Methods:
         from mteb.abstasks.pair_classification import AbsTaskPairClassification
 
         result = getattr(AbsTaskPairClassification, name)
-        return lambda *given: result(self, *given)
+        return lambda *arguments: result(self, *arguments)

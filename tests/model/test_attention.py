@@ -103,7 +103,7 @@ def test_in_bf16_two_products_are_as_exact_as_the_fused_kernel(causal, monkeypat
         assert not calls
         found_slopes = torch.autograd.grad(result.double().square().sum(), inputs)
         pairs = [(result, true), *zip(found_slopes, slopes, strict=True)]
-        errors[bool(flags)] = [(one.double() - other).abs().max().item() for one, other in pairs]
+        errors[bool(flags)] = [(exact.double() - other).abs().max().item() for exact, other in pairs]
     for products, fused in zip(errors[True], errors[False], strict=True):
         assert products <= 2 * fused + 2**-8
 
@@ -113,15 +113,15 @@ def test_in_bf16_two_products_are_as_exact_as_the_fused_kernel(causal, monkeypat
 def test_attention_in_parts_is_that_of_the_whole(cached, causal, monkeypatch):
     """Parts of one head, of a few heads and of a few sequences; all positions and some of them."""
     batch, *values = flat([9, 9, 9, 9, 4, 1])
-    query, key, value = (one.bfloat16() for one in values)
+    query, key, value = (value.bfloat16() for value in values)
     result = {}
     for least in (0, 10**9):
         monkeypatch.setattr(attention_module, "_LEAST_WEIGHTS", least)
         monkeypatch.setattr(attention_module, "_CACHED_WEIGHTS", cached)
         pretend(monkeypatch, "avx512_bf16")
         result[least] = attention(query, key, value, batch.runs, heads=HEADS, causal=causal)
-    exact = attention(*(one.double() for one in (query, key, value)), batch.runs, heads=HEADS, causal=causal)
-    errors = [(one.double() - exact).abs().max().item() for one in result.values()]
+    exact = attention(*(tensor.double() for tensor in (query, key, value)), batch.runs, heads=HEADS, causal=causal)
+    errors = [(tensor.double() - exact).abs().max().item() for tensor in result.values()]
     assert errors[0] <= 2 * errors[1] + 2**-8
     read = Read.at(batch, np.array([0, 5, 9, 18, 30, 36, 40]))
     some = query[read.positions]

@@ -108,7 +108,7 @@ def test_a_model_computes_the_same_with_the_kernel(monkeypatch, flash, architect
 @pytest.mark.parametrize("window", [None, 4])
 def test_the_operation_of_this_pytorch_takes_these_arguments(window):
     batch, *inputs = flat([5, 3])
-    q, k, v = (one.to("meta", torch.bfloat16) for one in inputs)
+    q, k, v = (tensor.to("meta", torch.bfloat16) for tensor in inputs)
     result = _flash_attention(q, k, v, batch.runs, HEADS, False, window, 0.1)
     assert (result.shape, result.dtype, result.device.type) == (q.shape, torch.bfloat16, "meta")
 
@@ -119,7 +119,7 @@ def test_the_ends_of_sequences_are_copied_once_to_each_device():
     assert (queries.tolist(), keys.tolist()) == ([0, 2, 5, 8], [0, 2, 5, 8])
     assert batch.runs.ends(torch.device("cpu"))[0] is queries
     read = Read.at(batch, np.array([1, 2, 4, 7]))
-    assert [one.tolist() for one in read.runs.ends(torch.device("cpu"))] == [[0, 1, 3, 4], [0, 2, 5, 8]]
+    assert [end.tolist() for end in read.runs.ends(torch.device("cpu"))] == [[0, 1, 3, 4], [0, 2, 5, 8]]
     assert batch.runs.ends(torch.device("meta"))[0].is_meta
 
 

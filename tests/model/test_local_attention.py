@@ -25,12 +25,12 @@ def flat(lengths: list[int]) -> tuple[Batch, Tensor, Tensor, Tensor]:
 def masked(q: Tensor, k: Tensor, v: Tensor, lengths: list[int], window: int) -> Tensor:
     """The definition: a softmax over the keys at most `window` positions away."""
     result = []
-    for one, key, value in zip(q.split(lengths), k.split(lengths), v.split(lengths), strict=True):
-        heads = [part.view(len(one), HEADS, WIDTH).transpose(0, 1) for part in (one, key, value)]
+    for query, key, value in zip(q.split(lengths), k.split(lengths), v.split(lengths), strict=True):
+        heads = [part.view(len(query), HEADS, WIDTH).transpose(0, 1) for part in (query, key, value)]
         scores = heads[0] @ heads[1].transpose(1, 2) / WIDTH**0.5
-        places = torch.arange(len(one))
+        places = torch.arange(len(query))
         scores[:, (places[:, None] - places).abs() > window] = -torch.inf
-        result.append((scores.softmax(-1) @ heads[2]).transpose(0, 1).reshape(len(one), -1))
+        result.append((scores.softmax(-1) @ heads[2]).transpose(0, 1).reshape(len(query), -1))
     return torch.cat(result)
 
 
@@ -51,7 +51,8 @@ def test_positions_that_are_read_have_the_values_of_all(lengths: list[int], wind
     ends = np.cumsum(lengths)
     chosen = [data.draw(st.sets(st.integers(0, length - 1), min_size=1)) for length in lengths]
     places = [
-        sorted(int(end) - length + one for one in row) for end, length, row in zip(ends, lengths, chosen, strict=True)
+        sorted(int(end) - length + position for position in row)
+        for end, length, row in zip(ends, lengths, chosen, strict=True)
     ]
     read = Read.at(batch, np.concatenate([np.array(row) for row in places]))
     result = attention(

@@ -42,9 +42,9 @@ def test_rows_of_any_order_equal_the_lstm_of_torch_one_by_one(projection, backwa
     theirs, x = _torchs(layer), _inputs()
     state = _state(layer.outputs) if carried else None
     result, (hidden, cells) = layer(x, LENGTHS, state, backward=backward)
-    for row, (given, got) in enumerate(zip(x.split(LENGTHS), result.split(LENGTHS), strict=True)):
+    for row, (row_input, got) in enumerate(zip(x.split(LENGTHS), result.split(LENGTHS), strict=True)):
         first = None if state is None else tuple(part[row : row + 1] for part in state)
-        expected, (last, last_cells) = theirs(given.flip(0) if backward else given, first)
+        expected, (last, last_cells) = theirs(row_input.flip(0) if backward else row_input, first)
         torch.testing.assert_close(got, expected.flip(0) if backward else expected)
         torch.testing.assert_close(hidden[row], last[0])
         torch.testing.assert_close(cells[row], last_cells[0])
@@ -54,8 +54,8 @@ def test_gradients_equal_those_of_the_rows_one_by_one():
     layer = _filled(LstmLayer(K, C, projection=4))
     theirs, x = _torchs(layer), _inputs()
     layer(x, LENGTHS)[0].square().sum().backward()
-    for given in x.split(LENGTHS):
-        theirs(given)[0].square().sum().backward()
+    for row_input in x.split(LENGTHS):
+        theirs(row_input)[0].square().sum().backward()
     for name, parameter in theirs.named_parameters():
         torch.testing.assert_close(layer.get_parameter(name).grad, parameter.grad)
 

@@ -62,11 +62,11 @@ def test_contexts_and_weights_equal_those_of_a_loop_over_single_numbers(name):
     mask = torch.tensor([[[True, True, False, True, True]], [[True, False, False, False, False]]])
     with torch.no_grad():
         contexts, weights = attend(query, keys, values, score, mask)
-        one = by_hand(score)
+        slow_score = by_hand(score)
         for row in range(2):
             seen = [number for number in range(5) if mask[row, 0, number]]
             for r in range(4):
-                raised = {s: math.exp(one(query[row, r].tolist(), keys[row, s].tolist())) for s in seen}
+                raised = {s: math.exp(slow_score(query[row, r].tolist(), keys[row, s].tolist())) for s in seen}
                 shares = [raised.get(s, 0.0) / sum(raised.values()) for s in range(5)]
                 assert weights[row, r].tolist() == pytest.approx(shares, abs=1e-12)
                 expected = [sum(shares[s] * float(values[row, s, e]) for s in range(5)) for e in range(6)]
@@ -101,7 +101,7 @@ def test_masked_keys_have_no_weight_and_no_influence(name):
 @pytest.mark.parametrize("name", SCORES)
 def test_gradients_are_those_of_finite_differences(name):
     score = filled(new_score(name, 3, 3))
-    inputs = [one.requires_grad_() for one in (drawn(2, 3), drawn(4, 3, seed=1), drawn(4, 2, seed=2))]
+    inputs = [tensor.requires_grad_() for tensor in (drawn(2, 3), drawn(4, 3, seed=1), drawn(4, 2, seed=2))]
     mask = torch.tensor([True, True, False, True])
     assert torch.autograd.gradcheck(lambda *three: attend(*three, score, mask), inputs)
     attend(*inputs, score)[0].square().sum().backward()
@@ -144,7 +144,7 @@ def test_the_attentional_vector_is_a_tanh_of_both_vectors():
         result = layer(context, query)
     for number in range(5):
         inner = product(layer.weight, [*context[number].tolist(), *query[number].tolist()])
-        assert result[number].tolist() == pytest.approx([math.tanh(one) for one in inner])
+        assert result[number].tolist() == pytest.approx([math.tanh(value) for value in inner])
 
 
 def test_initial_scores_of_states_of_unit_scale_do_not_saturate():
@@ -152,5 +152,5 @@ def test_initial_scores_of_states_of_unit_scale_do_not_saturate():
         score = new_score(name, 64, 64)
         initialize(score, 0.02, seed=0)
         with torch.no_grad():
-            found = score(drawn(50, 64).float() / 8, drawn(50, 64, seed=1).float())
-        assert 0.1 < found.std() < 2
+            scores = score(drawn(50, 64).float() / 8, drawn(50, 64, seed=1).float())
+        assert 0.1 < scores.std() < 2

@@ -36,7 +36,7 @@ def test_a_sequence_gets_the_same_numbers_in_any_batch() -> None:
     query, key, value = heads_of(5, 30, 1), heads_of(5, 30, 2), heads_of(5, 30, 3)
     together = attend_by_sequence(query, key, value)
     for row in range(5):
-        alone = attend_by_sequence(*(one[row : row + 1].contiguous() for one in (query, key, value)))
+        alone = attend_by_sequence(*(tensor[row : row + 1].contiguous() for tensor in (query, key, value)))
         torch.testing.assert_close(alone[0], together[row], rtol=0, atol=1e-6)
 
 
@@ -73,15 +73,15 @@ def test_attention_takes_it_where_it_is_faster_and_nothing_is_masked(monkeypatch
 
     monkeypatch.setattr(attention_module, "attend_by_sequence", counted)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    found = {}
+    contexts = {}
     for has_avx512 in (False, True):
         monkeypatch.setattr(attention_module, "torch_uses_avx512", lambda has_avx512=has_avx512: has_avx512)
-        found[has_avx512] = attention(query, key, value, batch.runs, heads=HEADS)
+        contexts[has_avx512] = attention(query, key, value, batch.runs, heads=HEADS)
         assert taken == ([31, 47] if has_avx512 else [])
-    torch.testing.assert_close(found[True], found[False], rtol=0, atol=1e-6)
+    torch.testing.assert_close(contexts[True], contexts[False], rtol=0, atol=1e-6)
     with torch.no_grad():  # the runs are written into one result
         torch.testing.assert_close(
-            attention(query, key, value, batch.runs, heads=HEADS), found[True], rtol=0, atol=1e-6
+            attention(query, key, value, batch.runs, heads=HEADS), contexts[True], rtol=0, atol=1e-6
         )
     taken.clear()
     attention(query, key, value, batch.runs, heads=HEADS, causal=True)
@@ -90,5 +90,5 @@ def test_attention_takes_it_where_it_is_faster_and_nothing_is_masked(monkeypatch
     read = Read.at(batch, np.array([0, 31, 32, 62, 94, 141]))
     with torch.no_grad():
         some = attention(query[read.positions], key, value, read.runs, heads=HEADS)
-    torch.testing.assert_close(some, found[True][read.positions], rtol=0, atol=1e-6)
+    torch.testing.assert_close(some, contexts[True][read.positions], rtol=0, atol=1e-6)
     assert not taken, "with fewer queries than keys, the calls cost more"

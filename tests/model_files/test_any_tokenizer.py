@@ -27,13 +27,13 @@ def theirs_of(folder: Path) -> Any:
     import transformers
 
     try:
-        found = transformers.AutoTokenizer.from_pretrained(folder)
-        found("a", "b")
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        tokenizer("a", "b")
     except BaseException as error:  # a panic of Rust is no Exception
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
         return None
-    return found
+    return tokenizer
 
 
 def shown(files: dict[str, Any]) -> dict[str, Any]:

@@ -27,9 +27,9 @@ def learned_merges(word_counts: Mapping[str, int], first: list[str], size: int) 
 def joined(pieces: list[str], pair: tuple[str, str]) -> list[str]:
     """The pieces of a word with a pair joined, from left to right."""
     result: list[str] = []
-    place = 0
-    while place < len(pieces):
-        is_pair = tuple(pieces[place : place + 2]) == pair
-        result.append("".join(pair) if is_pair else pieces[place])
-        place += 2 if is_pair else 1
+    index = 0
+    while index < len(pieces):
+        is_pair = tuple(pieces[index : index + 2]) == pair
+        result.append("".join(pair) if is_pair else pieces[index])
+        index += 2 if is_pair else 1
     return result

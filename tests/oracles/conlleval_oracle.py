@@ -16,8 +16,8 @@ def split(tag: str) -> Tag:
     """The letter and the type of a tag."""
     if "-" not in tag:
         return tag, ""
-    place = tag.index("-")
-    return tag[:place], tag[place + 1 :]
+    dash = tag.index("-")
+    return tag[:dash], tag[dash + 1 :]
 
 
 def end_of_chunk(before: Tag, now: Tag) -> bool:
@@ -42,7 +42,7 @@ def scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) ->
     """Precision, recall, F1 and tag accuracy as fractions, and the first three for each type."""
     right: dict[str, int] = collections.defaultdict(int)
     asked: dict[str, int] = collections.defaultdict(int)
-    given: dict[str, int] = collections.defaultdict(int)
+    predicted_counts: dict[str, int] = collections.defaultdict(int)
     words = equal = 0
     inside = False
     gold_before, given_before = ("O", ""), ("O", "")
@@ -61,22 +61,22 @@ def scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) ->
             if gold_starts and given_starts and gold_now[1] == given_now[1]:
                 inside = True
             asked[gold_now[1]] += gold_starts
-            given[given_now[1]] += given_starts
+            predicted_counts[given_now[1]] += given_starts
             if number < len(rows) - 1:
                 words += 1
                 equal += gold_tag == given_tag
             gold_before, given_before = gold_now, given_now
-    result = _three("", sum(right.values()), sum(asked.values()), sum(given.values()))
+    result = _three("", sum(right.values()), sum(asked.values()), sum(predicted_counts.values()))
     result["accuracy"] = equal / words
-    for kind in {kind for counts in (asked, given) for kind, count in counts.items() if count and kind}:
-        result.update(_three(kind + "_", right[kind], asked[kind], given[kind]))
+    for kind in {kind for counts in (asked, predicted_counts) for kind, count in counts.items() if count and kind}:
+        result.update(_three(kind + "_", right[kind], asked[kind], predicted_counts[kind]))
     return result
 
 
-def _three(prefix: str, right: int, asked: int, given: int) -> dict[str, float]:
+def _three(prefix: str, right: int, asked: int, num_predicted: int) -> dict[str, float]:
     precision = recall = f1 = 0.0
-    if given > 0:
-        precision = right / given
+    if num_predicted > 0:
+        precision = right / num_predicted
     if asked > 0:
         recall = right / asked
     if precision + recall > 0:

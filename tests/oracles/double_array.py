@@ -21,7 +21,7 @@ def double_array(values: Mapping[bytes, int]) -> list[int]:
     units: dict[int, int] = {0: 0}
     taken = {0}
 
-    def place(keys: list[bytes], depth: int, node: int) -> None:
+    def insert(keys: list[bytes], depth: int, node: int) -> None:
         labels = sorted({key[depth] if len(key) > depth else 0 for key in keys})
         base = next(
             base for base in range(1, 1 << 20) if all(base ^ label not in taken and base ^ label for label in labels)
@@ -35,9 +35,9 @@ def double_array(values: Mapping[bytes, int]) -> list[int]:
                 units[child] = values[below[0]] | 1 << 31
             else:
                 units[child] = label
-                place(below, depth + 1, child)
+                insert(below, depth + 1, child)
 
-    place(sorted(values), 0, 0)
+    insert(sorted(values), 0, 0)
     # A place that is no child has a label of its own, which no byte that points to it has.
     size = (max(units) // 256 + 1) * 256
     return [units.get(number, 0) for number in range(size)]

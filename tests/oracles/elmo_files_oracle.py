@@ -69,8 +69,8 @@ def _read(x: np.ndarray, name: str, options: dict, arrays: Arrays) -> np.ndarray
     hidden = np.zeros(options["lstm"]["projection_dim"])
     cell = np.zeros(options["lstm"]["dim"])
     result = []
-    for one in x:
-        gates = np.concatenate([one, hidden]) @ arrays[f"{name}/W_0"] + arrays[f"{name}/B"]
+    for row in x:
+        gates = np.concatenate([row, hidden]) @ arrays[f"{name}/W_0"] + arrays[f"{name}/B"]
         entry, candidate, forget, output = np.split(gates, 4)
         cell = sigmoid(forget + 1.0) * cell + sigmoid(entry) * np.tanh(candidate)
         cell = np.clip(cell, -cell_clip, cell_clip)

@@ -64,8 +64,8 @@ def one_direction(
     bias = weights[f"{name}.bias_ih_l0"] + weights[f"{name}.bias_hh_l0"]
     projection = weights[f"{name}.weight_hr_l0"]
     hidden, cells, outputs = np.zeros(len(projection)), np.zeros(projection.shape[1]), []
-    for one in x:
-        entry, forget, candidate, output = np.split(from_input @ one + recurrent @ hidden + bias, 4)
+    for row in x:
+        entry, forget, candidate, output = np.split(from_input @ row + recurrent @ hidden + bias, 4)
         cells = sigmoid(forget) * cells + sigmoid(entry) * np.tanh(candidate)
         cells = np.clip(cells, -cell_clip, cell_clip)
         hidden = np.clip(projection @ (sigmoid(output) * np.tanh(cells)), -projection_clip, projection_clip)

@@ -8,9 +8,9 @@ def vector_of(texts: list[Tensor], weights: dict[str, Tensor], cells: int, *, at
     """The vector [512] of one or two texts, given as hidden states [tokens, n, D]; without dropout."""
     read = [states_of(states, weights, cells) for states in texts]
     if attends:
-        one, other = read
+        first, other = read
         result = []
-        for here, there in ((one, other), (other, one)):
+        for here, there in ((first, other), (other, first)):
             seen = [
                 sum(w * state for w, state in zip((there @ token).softmax(0), there, strict=False)) for token in here
             ]

@@ -46,10 +46,10 @@ def answer_pieces(context: str, answer: str, start: int, tokenize: Cut) -> tuple
     """
     words, pieces = words_of(context), pieces_of(context, tokenize)
     touched = set()
-    for place in (start, start + len(answer) - 1):
-        before = [number for number, (first, _) in enumerate(words) if first <= place]
+    for position in (start, start + len(answer) - 1):
+        before = [number for number, (first, _) in enumerate(words) if first <= position]
         touched.add(before[-1] if before else 0)
-    inside = [place for place, (_, word) in enumerate(pieces) if min(touched) <= word <= max(touched)]
+    inside = [index for index, (_, word) in enumerate(pieces) if min(touched) <= word <= max(touched)]
     if not inside:
         return None
     wanted = " ".join(tokenize(answer))
@@ -92,7 +92,7 @@ def windows_of(
     for number, (start, size) in enumerate(spans):
         before = len(asked) + 2
         piece_at = {before + step: start + step for step in range(size)}
-        best = {place for place, piece in piece_at.items() if _best_window(spans, piece) == number}
+        best = {index for index, piece in piece_at.items() if _best_window(spans, piece) == number}
         label = (0, 0)
         if gold is not None and start <= gold[0] and gold[1] < start + size:
             label = (gold[0] - start + before, gold[1] - start + before)
@@ -153,8 +153,8 @@ def _spans(
     """(score, window, start, end) of the valid spans of the best starts and ends of each window; None: of all."""
     spans = []
     for window, row in zip(windows, logits, strict=True):
-        starts = sorted(window.best, key=lambda place: (-row[place][0], place))[:n_best]
-        ends = sorted(window.piece_at, key=lambda place: (-row[place][1], place))[:n_best]
+        starts = sorted(window.best, key=lambda index: (-row[index][0], index))[:n_best]
+        ends = sorted(window.piece_at, key=lambda index: (-row[index][1], index))[:n_best]
         spans += [
             (row[start][0] + row[end][1], window, start, end)
             for start in starts

@@ -16,13 +16,13 @@ def read_table_simply(data: bytes) -> dict[bytes, bytes]:
 
 
 def _varints(data: bytes, count: int) -> list[int]:
-    numbers, value, place = [], 0, 0
+    numbers, value, digit = [], 0, 0
     for byte in data:
-        value += (byte % 128) * 128**place
-        place += 1
+        value += (byte % 128) * 128**digit
+        digit += 1
         if byte < 128:
             numbers.append(value)
-            value, place = 0, 0
+            value, digit = 0, 0
         if len(numbers) == count:
             break
     return numbers

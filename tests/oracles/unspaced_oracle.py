@@ -4,78 +4,78 @@ LONGEST = 16
 
 
 def parts(word: str) -> list[str]:
-    result, place = [], 0
-    while place < len(word):
-        end = _end(word, place)
-        result.append(word[place:end])
-        place = end
+    result, index = [], 0
+    while index < len(word):
+        end = _end(word, index)
+        result.append(word[index:end])
+        index = end
     return result
 
 
-def _end(word: str, place: int) -> int:
-    """Where the part that starts at `place` ends."""
-    kind = _kind(word[place])
+def _end(word: str, index: int) -> int:
+    """Where the part that starts at `index` ends."""
+    kind = _kind(word[index])
     if kind == "thai":
-        return _thai_end(word, place)
-    if kind == "khmer" and _is_khmer_letter(word[place]):
-        place += 1
-        while place < len(word) and (_is_khmer_mark(word[place]) or _stacks(word, place, "\u17d2", _is_khmer_letter)):
-            place += 1 if _is_khmer_mark(word[place]) else 2
-        return place
-    if kind == "burmese" and _is_burmese_letter(word[place]):
-        return _burmese_end(word, place + 1)
+        return _thai_end(word, index)
+    if kind == "khmer" and _is_khmer_letter(word[index]):
+        index += 1
+        while index < len(word) and (_is_khmer_mark(word[index]) or _stacks(word, index, "\u17d2", _is_khmer_letter)):
+            index += 1 if _is_khmer_mark(word[index]) else 2
+        return index
+    if kind == "burmese" and _is_burmese_letter(word[index]):
+        return _burmese_end(word, index + 1)
     for digits in ("០១២៣៤៥៦៧៨៩", "၀၁၂၃၄၅၆၇၈၉"):
-        if word[place] in digits:
-            return _run(word, place, digits.__contains__, len(word))
+        if word[index] in digits:
+            return _run(word, index, digits.__contains__, len(word))
     if kind in ("hiragana", "katakana"):
-        return _run(word, place, lambda one: _kind(one) == kind, LONGEST)
-    return place + 1 if kind else _run(word, place, lambda one: not _kind(one), len(word))
+        return _run(word, index, lambda character: _kind(character) == kind, LONGEST)
+    return index + 1 if kind else _run(word, index, lambda character: not _kind(character), len(word))
 
 
-def _run(word, place, belongs, most):
-    end = place
-    while end < len(word) and end - place < most and belongs(word[end]):
+def _run(word, index, belongs, most):
+    end = index
+    while end < len(word) and end - index < most and belongs(word[end]):
         end += 1
     return end
 
 
-def _thai_end(word: str, place: int) -> int:
-    begin = place
-    if _is_first_vowel(word[place]):
-        place += 1
+def _thai_end(word: str, index: int) -> int:
+    begin = index
+    if _is_first_vowel(word[index]):
+        index += 1
     letters = 0
-    while place < len(word) and letters < LONGEST:
-        if _kind(word[place]) != "thai" or _is_first_vowel(word[place]) or _is_thai_mark(word[place]):
+    while index < len(word) and letters < LONGEST:
+        if _kind(word[index]) != "thai" or _is_first_vowel(word[index]) or _is_thai_mark(word[index]):
             break
         letters += 1
-        place += 1
-        while place < len(word) and _is_thai_mark(word[place]):
-            place += 1
-    return place if letters else begin + 1
+        index += 1
+        while index < len(word) and _is_thai_mark(word[index]):
+            index += 1
+    return index if letters else begin + 1
 
 
-def _burmese_end(word: str, place: int) -> int:
-    while place < len(word):
-        if "\u102b" <= word[place] <= "\u1038" or "\u103a" <= word[place] <= "\u103e":
-            place += 1
-        elif _stacks(word, place, "\u1039", _is_burmese_consonant):
-            place += 2
-        elif _is_burmese_consonant(word[place]):
-            after = word[place + 1 : place + 3]
+def _burmese_end(word: str, index: int) -> int:
+    while index < len(word):
+        if "\u102b" <= word[index] <= "\u1038" or "\u103a" <= word[index] <= "\u103e":
+            index += 1
+        elif _stacks(word, index, "\u1039", _is_burmese_consonant):
+            index += 2
+        elif _is_burmese_consonant(word[index]):
+            after = word[index + 1 : index + 3]
             if not after or (after[0] not in "\u1039\u103a" and after not in ("\u1037\u1039", "\u1037\u103a")):
                 break
-            place += 1
+            index += 1
         else:
             break
-    return place
+    return index
 
 
-def _stacks(word, place, sign, is_letter):
-    return word[place] == sign and place + 1 < len(word) and is_letter(word[place + 1])
+def _stacks(word, index, sign, is_letter):
+    return word[index] == sign and index + 1 < len(word) and is_letter(word[index + 1])
 
 
-def _kind(one: str) -> str:
-    code = ord(one)
+def _kind(character: str) -> str:
+    code = ord(character)
     if 0x0E00 <= code <= 0x0EFF:
         return "thai"
     if 0x1780 <= code <= 0x17FF:
@@ -89,28 +89,28 @@ def _kind(one: str) -> str:
     return ""
 
 
-def _is_first_vowel(one):
-    return one in "เแโใไເແໂໃໄ"
+def _is_first_vowel(character):
+    return character in "เแโใไເແໂໃໄ"
 
 
-def _is_thai_mark(one):
-    code = ord(one) - (0x80 if ord(one) >= 0x0E80 else 0)
-    if ord(one) >= 0x0E80:
+def _is_thai_mark(character):
+    code = ord(character) - (0x80 if ord(character) >= 0x0E80 else 0)
+    if ord(character) >= 0x0E80:
         return 0x0E30 <= code <= 0x0E3C or 0x0E48 <= code <= 0x0E4E
     return 0x0E30 <= code <= 0x0E3A or code == 0x0E45 or 0x0E47 <= code <= 0x0E4E
 
 
-def _is_khmer_letter(one):
-    return "\u1780" <= one <= "\u17b3"
+def _is_khmer_letter(character):
+    return "\u1780" <= character <= "\u17b3"
 
 
-def _is_khmer_mark(one):
-    return "\u17b4" <= one <= "\u17d1" or one in "\u17d3\u17dd"
+def _is_khmer_mark(character):
+    return "\u17b4" <= character <= "\u17d1" or character in "\u17d3\u17dd"
 
 
-def _is_burmese_letter(one):
-    return "\u1000" <= one <= "\u102a" or one in "\u103f\u104e"
+def _is_burmese_letter(character):
+    return "\u1000" <= character <= "\u102a" or character in "\u103f\u104e"
 
 
-def _is_burmese_consonant(one):
-    return "\u1000" <= one <= "\u1021"
+def _is_burmese_consonant(character):
+    return "\u1000" <= character <= "\u1021"

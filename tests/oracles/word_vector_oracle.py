@@ -14,8 +14,8 @@ def tabled_sigmoid(score: float) -> float:
         return 1.0
     if score < -LIMIT:
         return 0.0
-    place = min(int((score + LIMIT) * (STEPS / LIMIT / 2)), STEPS - 1)
-    return 1 / (1 + math.exp(-(place / STEPS * 2 - 1) * LIMIT))
+    index = min(int((score + LIMIT) * (STEPS / LIMIT / 2)), STEPS - 1)
+    return 1 / (1 + math.exp(-(index / STEPS * 2 - 1) * LIMIT))
 
 
 def word2vec_block(inputs, tables, examples, learning_rate):
@@ -76,12 +76,12 @@ def huffman_codes(counts):
     Of nodes with equal counts the newest inner one goes last among inner ones, and inner ones go before words, as in
     the original program; among words the last one goes first.
     """
-    nodes = [(count, 1, -place, [(place, "")]) for place, count in enumerate(counts)]
+    nodes = [(count, 1, -word, [(word, "")]) for word, count in enumerate(counts)]
     made = 0
     while len(nodes) > 1:
         nodes.sort(key=lambda node: node[:3])
         first, second = nodes[:2]
-        leaves = [(place, "0" + code) for place, code in first[3]] + [(place, "1" + code) for place, code in second[3]]
+        leaves = [(word, "0" + code) for word, code in first[3]] + [(word, "1" + code) for word, code in second[3]]
         nodes = [*nodes[2:], (first[0] + second[0], 0, made, leaves)]
         made += 1
     return [code for _, code in sorted(nodes[0][3])]

@@ -81,23 +81,23 @@ def test_parameters_gradients_and_moments_are_counted_exactly(optimizer):
     model = EncoderForPreTraining(new_encoder(shape()))
     freeze_unused(model, MLM)
     real = OPTIMIZERS[optimizer](model)
-    for one in model.parameters():
-        if one.requires_grad:
-            one.grad = torch.zeros_like(one)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.grad = torch.zeros_like(parameter)
     counted = memory_of(shape(), MLM, optimizer, dtype=torch.float32, rows=1, length=8, predictions=1)
-    assert counted.parameters == sum(one.nbytes for one in model.parameters())
-    assert counted.gradients == sum(one.nbytes for one in real.gradients()) < counted.parameters
-    assert counted.moments == sum(one.nbytes for one in real.state_tensors().values())
+    assert counted.parameters == sum(parameter.nbytes for parameter in model.parameters())
+    assert counted.gradients == sum(gradient.nbytes for gradient in real.gradients()) < counted.parameters
+    assert counted.moments == sum(tensor.nbytes for tensor in real.state_tensors().values())
     assert counted.checkpoint == counted.parameters + counted.moments
     assert counted.total == counted.parameters + counted.gradients + counted.moments + counted.activations
 
 
 def test_lanes_hold_activations_and_gradients_of_their_own():
     settings = {"dtype": torch.float32, "rows": 2, "length": 16, "predictions": 2}
-    one, two = (memory_of(shape(), MLM, "adam", lanes=lanes, **settings) for lanes in (1, 2))
-    assert two.activations == 2 * one.activations > 0
-    assert two.gradients == 3 * one.gradients
-    assert (two.parameters, two.moments) == (one.parameters, one.moments)
+    single, two = (memory_of(shape(), MLM, "adam", lanes=lanes, **settings) for lanes in (1, 2))
+    assert two.activations == 2 * single.activations > 0
+    assert two.gradients == 3 * single.gradients
+    assert (two.parameters, two.moments) == (single.parameters, single.moments)
 
 
 def test_a_model_that_fits_nowhere_is_counted_without_allocating_it():
@@ -105,12 +105,12 @@ def test_a_model_that_fits_nowhere_is_counted_without_allocating_it():
         vocab_size=30522, hidden_size=16384, num_hidden_layers=200, num_attention_heads=128, intermediate_size=65536
     )
     model = bare_model(config)
-    assert sum(one.nbytes for one in model.parameters()) > 2e12
-    assert all(one.is_meta for one in model.parameters())
+    assert sum(parameter.nbytes for parameter in model.parameters()) > 2e12
+    assert all(parameter.is_meta for parameter in model.parameters())
 
 
 def test_what_is_not_counted_is_zero():
     config = require_architecture("awd-lstm").config(vocab_size=500)
     language_model = OBJECTIVES["language-model"]
-    found = memory_of(config, language_model, "adam", dtype=torch.float32, rows=1, length=8, predictions=1)
-    assert (found.activations, found.parameters > 0) == (0, True)
+    memory = memory_of(config, language_model, "adam", dtype=torch.float32, rows=1, length=8, predictions=1)
+    assert (memory.activations, memory.parameters > 0) == (0, True)

@@ -53,16 +53,16 @@ def test_the_tokens_of_a_plan_are_those_of_the_run(measured, corpus, tmp_path):
         )
     assert measured.tokens == pytest.approx(result.tokens, rel=0.05)
     assert len(RunFolder.open(tmp_path / "run").metrics("evaluation")) == 4
-    tensors = [one.stat().st_size for one in (tmp_path / "run" / "checkpoints").glob("*50/*.safetensors")]
+    tensors = [path.stat().st_size for path in (tmp_path / "run" / "checkpoints").glob("*50/*.safetensors")]
     assert measured.memory.checkpoint == pytest.approx(sum(tensors), rel=0.01)
 
 
 def test_measuring_trains_nothing_and_writes_nothing(corpus):
     before = {path: path.read_bytes() for path in corpus.parent.rglob("*") if path.is_file()}
     with bertsmith.quiet():
-        found = plan_pretraining(corpus, **RUN, device="cpu", precision="fp32", steps=5, probe_seconds=0.1)
+        plan = plan_pretraining(corpus, **RUN, device="cpu", precision="fp32", steps=5, probe_seconds=0.1)
     assert {path: path.read_bytes() for path in corpus.parent.rglob("*") if path.is_file()} == before
-    assert found.steps == 5
+    assert plan.steps == 5
 
 
 def test_a_corpus_at_an_address_is_planned_as_on_a_disk(corpus, tmp_path):
@@ -120,9 +120,9 @@ def test_processes_that_divide_a_model_hold_and_exchange_its_parts(corpus):
 
 
 def test_passes_are_over_the_text_of_the_corpus(corpus):
-    one, three = (gpu_plan(corpus, steps=None, passes=passes) for passes in (1, 3))
-    assert one.passes == pytest.approx(1, abs=0.2)
-    assert three.steps == pytest.approx(3 * one.steps, abs=2)
+    once, three = (gpu_plan(corpus, steps=None, passes=passes) for passes in (1, 3))
+    assert once.passes == pytest.approx(1, abs=0.2)
+    assert three.steps == pytest.approx(3 * once.steps, abs=2)
 
 
 def test_the_tokens_of_a_text_are_those_of_a_corpus_built_from_it(corpus, tmp_path):
@@ -182,13 +182,13 @@ def test_a_gpu_that_is_not_here_is_estimated_from_its_peak(corpus):
 
 
 def test_more_processes_share_the_steps_and_exchange_their_gradients(corpus):
-    one, eight = gpu_plan(corpus), gpu_plan(corpus, machines=2, processes=4, bandwidth=10, price=3)
-    exchanged = 2 * 7 / 8 * 4 * one.parameters / 10e9 * 1000
-    assert eight.seconds["steps"] == pytest.approx(one.seconds["steps"] / 8)
+    alone, eight = gpu_plan(corpus), gpu_plan(corpus, machines=2, processes=4, bandwidth=10, price=3)
+    exchanged = 2 * 7 / 8 * 4 * alone.parameters / 10e9 * 1000
+    assert eight.seconds["steps"] == pytest.approx(alone.seconds["steps"] / 8)
     assert eight.seconds["exchange of gradients"] == pytest.approx(exchanged)
     assert eight.price == pytest.approx(2 * 3 * eight.hours)
-    assert one.price is None
-    assert "exchange of gradients" not in one.seconds
+    assert alone.price is None
+    assert "exchange of gradients" not in alone.seconds
 
 
 def test_processes_on_the_cores_of_one_machine_share_them(corpus, measured):
@@ -213,11 +213,11 @@ def test_the_steps_of_a_budget_in_minutes_are_those_that_fit():
 
 def test_the_seconds_of_a_run_count_what_the_loop_does():
     training = TrainSettings(steps=100, evaluate_every=30, save_every=40, save_minutes=1.0, evaluate_at_start=False)
-    found = seconds_of(100, training, DURATIONS, 5.0)
-    assert found["evaluations"] == 4 * 10  # 30, 60, 90 and 100
+    seconds = seconds_of(100, training, DURATIONS, 5.0)
+    assert seconds["evaluations"] == 4 * 10  # 30, 60, 90 and 100
     # Two by steps, one at the end, four by time in 245 seconds, and the model folder.
-    assert found["checkpoints"] == pytest.approx((2 + 1 + 4 + 1 / 3) * 3)
-    assert (found["start"], found["steps"]) == (5, 200)
+    assert seconds["checkpoints"] == pytest.approx((2 + 1 + 4 + 1 / 3) * 3)
+    assert (seconds["start"], seconds["steps"]) == (5, 200)
 
 
 def test_a_plan_is_read_where_the_gpu_is_not(corpus, measured, tmp_path):

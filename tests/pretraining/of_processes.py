@@ -74,7 +74,7 @@ def finetuning(base: Path, kind: str, micro_tokens: int, division: Division | No
 
 def evaluated(base: Path, rank: Rank) -> dict[str, Any]:
     """Figures, scores and logits of whole models; with several processes of divided ones too, and the passes of all."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for share in ("whole", "divided") if rank.count > 1 else ("whole",):
         division = Division(rank, torch.device("cpu")) if share == "divided" else None
         for name, micro_tokens in (("many parts", 100), ("one part", 10**6)):
@@ -83,15 +83,15 @@ def evaluated(base: Path, rank: Rank) -> dict[str, Any]:
             passes = []
             model.register_forward_pre_hook(lambda *_, passes=passes: passes.append(1))
             model.eval()
-            found[f"{share} pretraining {name}"] = work.evaluate(model, rank)
-            found[f"{share} passes {name}"] = int(sum_over_ranks(torch.tensor(len(passes)), rank))
+            values[f"{share} pretraining {name}"] = work.evaluate(model, rank)
+            values[f"{share} passes {name}"] = int(sum_over_ranks(torch.tensor(len(passes)), rank))
         for kind in KINDS:
             work = finetuning(base, kind, 40, division)
             model = work.model.eval()
-            found[f"{share} {kind}"] = work.evaluate(model, rank)
+            values[f"{share} {kind}"] = work.evaluate(model, rank)
             logits = task_logits(model, work.dev[1], FP32, 40, rank=rank)
-            found[f"{share} logits of {kind}"] = logits.view(np.uint32).tolist()
-    return found
+            values[f"{share} logits of {kind}"] = logits.view(np.uint32).tolist()
+    return values
 
 
 def first_values(base: Path, rank: Rank) -> dict[str, Any]:
@@ -103,8 +103,8 @@ def first_values(base: Path, rank: Rank) -> dict[str, Any]:
     return {
         "new": digest_of_tensors(new.state_dict()),
         "read": digest_of_tensors(read.state_dict()),
-        "held": sum(4 * own_rows(one).numel() for one in new.parameters()),
-        "moments": sum(4 * own_rows(one).numel() for one in moments),
+        "held": sum(4 * own_rows(parameter).numel() for parameter in new.parameters()),
+        "moments": sum(4 * own_rows(moment).numel() for moment in moments),
         "allocated": allocated(division),
     }
 

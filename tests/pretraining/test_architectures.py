@@ -42,8 +42,8 @@ def test_a_new_model_is_trained_and_is_the_same_in_transformers(
     ids = [*TOKENIZER.encode("[CLS] the [MASK] film was it . [SEP]", special_tokens=True)]
     with torch.no_grad():
         chances = theirs(torch.tensor([ids])).logits[0, 2].softmax(-1)
-    for one in gap:
-        assert one.probability == pytest.approx(float(chances[TOKENIZER.vocabulary.index[one.piece]]), abs=1e-5)
+    for guess in gap:
+        assert guess.probability == pytest.approx(float(chances[TOKENIZER.vocabulary.index[guess.piece]]), abs=1e-5)
 
 
 @EVERY

@@ -72,9 +72,9 @@ def trained(tmp_path_factory) -> Path:
     rates = dict.fromkeys(("output", "hidden", "input", "embedding", "weight"), 0.0)
     shape = {"model_type": "awd-lstm", "vocab_size": len(VOCABULARY), "hidden_size": 48, "num_hidden_layers": 1}
     write_json(folder / "one.json", {**shape, "cells": 48, **{f"{name}_dropout_prob": 0.0 for name in rates}})
-    given = {"config": str(folder / "one.json"), "objective": "autoencoder", "max_length": 7, "rows_per_step": 32}
-    given |= {"steps": 250, "learning_rate": 1e-2, "device": "cpu", "precision": "fp32"}
-    result = pretrain(corpus, folder / "run", *settings_from_recipe(given))
+    settings = {"config": str(folder / "one.json"), "objective": "autoencoder", "max_length": 7, "rows_per_step": 32}
+    settings |= {"steps": 250, "learning_rate": 1e-2, "device": "cpu", "precision": "fp32"}
+    result = pretrain(corpus, folder / "run", *settings_from_recipe(settings))
     # Words are drawn at random, so only the copy in front of them tells what comes.
     assert result.scores["held_out_lm_accuracy"] > 0.6
     return folder / "run"

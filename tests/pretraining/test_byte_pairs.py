@@ -29,7 +29,7 @@ SMALL = {"size": "tiny", "rows_per_step": 8, "max_length": 24, "device": "cpu", 
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a text, the byte pairs learned from it, and a corpus of them."""
     folder = tmp_path_factory.mktemp("pairs")
     rng = np.random.default_rng(0)
@@ -59,26 +59,26 @@ def test_lower_case_keeps_marks_that_are_letters_and_removes_accents(rules: str,
         learn_vocabulary([tmp_path / "text.txt"], 100, method="bpe", rules="google")
 
 
-def trained(place: Path, out: Path, *, resume: bool = False, **given: object) -> Path:
-    settings = {**SMALL, "architecture": "openai-gpt", **given}
-    pretrain(place / "corpus", out, *settings_from_recipe(settings), resume=resume)
+def trained(folder: Path, out: Path, *, resume: bool = False, **options: object) -> Path:
+    settings = {**SMALL, "architecture": "openai-gpt", **options}
+    pretrain(folder / "corpus", out, *settings_from_recipe(settings), resume=resume)
     return out / "model"
 
 
 @pytest.fixture(scope="module")
-def gpt(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trained(place, tmp_path_factory.mktemp("gpt") / "run", steps=40)
+def gpt(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(folder, tmp_path_factory.mktemp("gpt") / "run", steps=40)
 
 
-def test_a_corpus_keeps_its_tokenizer_for_any_number_of_workers(place: Path, tmp_path: Path) -> None:
-    corpus = Corpus.open(place / "corpus", verify=True)
+def test_a_corpus_keeps_its_tokenizer_for_any_number_of_workers(folder: Path, tmp_path: Path) -> None:
+    corpus = Corpus.open(folder / "corpus", verify=True)
     assert isinstance(corpus.tokenizer, PipelineTokenizer)
     held_out = corpus.held_out(verify=True)
     assert held_out is not None
     assert held_out.tokenizer.decode(held_out.document_tokens(0)).startswith(("let", "we", "the"))
     settings = CorpusSettings(held_out=0.1)
-    build_corpus([place / "text.txt"], corpus.tokenizer, tmp_path / "other", **vars(settings), workers=2)
-    assert (tmp_path / "other/corpus.json").read_bytes() == (place / "corpus/corpus.json").read_bytes()
+    build_corpus([folder / "text.txt"], corpus.tokenizer, tmp_path / "other", **vars(settings), workers=2)
+    assert (tmp_path / "other/corpus.json").read_bytes() == (folder / "corpus/corpus.json").read_bytes()
     description = json.loads((tmp_path / "other/tokenizer.json").read_text())
     description["model"]["merges"].pop()
     (tmp_path / "other/tokenizer.json").write_text(json.dumps(description))
@@ -99,13 +99,13 @@ def test_ids_and_logits_are_those_of_transformers(gpt: Path) -> None:
     with torch.no_grad():
         shares = network(torch.tensor([start])).logits[0, -1].softmax(0)
     (result,) = model.complete(["Let's hang"], top=3, tokens=1)
-    np.testing.assert_allclose([one.probability for one in result.next], shares.topk(3).values.numpy(), rtol=1e-4)
+    np.testing.assert_allclose([guess.probability for guess in result.next], shares.topk(3).values.numpy(), rtol=1e-4)
     assert result.continuation == " out"
     (perplexity,) = model.perplexity(["we hang out at home."])
     assert perplexity.perplexity < 10
 
 
-def test_a_run_that_is_resumed_ends_with_the_same_bytes(place: Path, tmp_path: Path) -> None:
+def test_a_run_that_is_resumed_ends_with_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     class StoppedError(Exception):
         pass
 
@@ -113,52 +113,52 @@ def test_a_run_that_is_resumed_ends_with_the_same_bytes(place: Path, tmp_path: P
         if step >= 2:
             raise StoppedError
 
-    given = {"steps": 6, "save_every": 2, "evaluate_every": 2}
-    straight = trained(place, tmp_path / "straight", **given)
-    settings = settings_from_recipe({**SMALL, "architecture": "openai-gpt", **given})
+    options = {"steps": 6, "save_every": 2, "evaluate_every": 2}
+    straight = trained(folder, tmp_path / "straight", **options)
+    settings = settings_from_recipe({**SMALL, "architecture": "openai-gpt", **options})
     with pytest.raises(StoppedError):
-        pretrain(place / "corpus", tmp_path / "resumed", *settings, on_evaluation=stop)
-    resumed = trained(place, tmp_path / "resumed", resume=True, **given)
+        pretrain(folder / "corpus", tmp_path / "resumed", *settings, on_evaluation=stop)
+    resumed = trained(folder, tmp_path / "resumed", resume=True, **options)
     for name in ("model.safetensors", "tokenizer.json"):
         assert (straight / name).read_bytes() == (resumed / name).read_bytes()
 
 
 def test_it_is_fine_tuned_on_texts_and_pairs_and_bert_reads_byte_pairs_too(
-    place: Path, gpt: Path, tmp_path: Path
+    folder: Path, gpt: Path, tmp_path: Path
 ) -> None:
     data = TaskData(train=examples_of("pair", 32), dev=examples_of("pair", 8, seed=1))
     settings = FinetuningSettings(batch_size=16, epochs=1, precision="fp32")
-    bert = trained(place, tmp_path / "bert", architecture="bert", steps=3)
+    bert = trained(folder, tmp_path / "bert", architecture="bert", steps=3)
     for number, start in enumerate((gpt, bert)):
         finetune(start, SPECS["pair"], data, tmp_path / f"run{number}", settings, RecipeSettings(), seeds=1)
         model = load(tmp_path / f"run{number}" / "model", device="cpu")
         assert model.tokenizer.vocabulary.digest == load_any(gpt).require_tokenizer().vocabulary.digest
-        assert len(model.classify([(one.first, one.second) for one in data.dev])) == 8
-    folder = load_any(bert)
+        assert len(model.classify([(example.first, example.second) for example in data.dev])) == 8
+    tuned = load_any(bert)
     with pytest.raises(ConfigError, match="WordPieces, the only ones that Google's code reads"):
-        write_google(tmp_path / "google", config=folder.config, tensors=folder.tensors, tokenizer=folder.tokenizer)
+        write_google(tmp_path / "google", config=tuned.config, tensors=tuned.tensors, tokenizer=tuned.tokenizer)
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("options", "words"),
     [
         ({"architecture": "elmo"}, "WordPieces for ELMo, which reads how a piece is spelled"),
         ({"architecture": "bert", "whole_word": True}, "WordPieces for masks of whole words"),
     ],
 )
-def test_what_needs_wordpieces_is_refused(place: Path, tmp_path: Path, given: dict[str, object], words: str) -> None:
+def test_what_needs_wordpieces_is_refused(folder: Path, tmp_path: Path, options: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        trained(place, tmp_path / "run", steps=2, **given)
+        trained(folder, tmp_path / "run", steps=2, **options)
 
 
-def test_tokenizers_that_make_no_rows_are_refused(place: Path, tmp_path: Path) -> None:
-    description = json.loads((place / "tokenizer.json").read_text())
+def test_tokenizers_that_make_no_rows_are_refused(folder: Path, tmp_path: Path) -> None:
+    description = json.loads((folder / "tokenizer.json").read_text())
     template = {"type": "TemplateProcessing", "special_tokens": {}}
     texts = [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]
     bare = {**description, "added_tokens": [], "post_processor": {**template, "single": texts[:1], "pair": texts}}
     (tmp_path / "bare.json").write_text(json.dumps(bare).replace("[UNK]", "<unk>"))
     with pytest.raises(ConfigError, match="pieces for the start and the end of a row, for a corpus"):
-        build_corpus([place / "text.txt"], read_tokenizer_file(tmp_path / "bare.json"), tmp_path / "corpus")
+        build_corpus([folder / "text.txt"], read_tokenizer_file(tmp_path / "bare.json"), tmp_path / "corpus")
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(InputError, match="expected a vocabulary in"):
         read_tokenizer_file(tmp_path)

@@ -39,11 +39,11 @@ class Guesser(torch.nn.Module):
 
 
 def test_rows_are_the_same_at_every_call_with_15_percent_masked(corpus):
-    one, other = (HeldOutRows.of(corpus, length=32, rows=20) for _ in range(2))
-    assert np.array_equal(one.targets.token_ids, other.targets.token_ids)
-    assert np.array_equal(one.targets.positions, other.targets.positions)
-    assert len(one.lengths) <= 20
-    assert one.num_masked == np.maximum(1, np.rint(0.15 * one.lengths)).sum()
+    first, other = (HeldOutRows.of(corpus, length=32, rows=20) for _ in range(2))
+    assert np.array_equal(first.targets.token_ids, other.targets.token_ids)
+    assert np.array_equal(first.targets.positions, other.targets.positions)
+    assert len(first.lengths) <= 20
+    assert first.num_masked == np.maximum(1, np.rint(0.15 * first.lengths)).sum()
 
 
 def test_a_model_that_knows_only_frequencies_scores_as_the_unigram_model(corpus):

@@ -79,8 +79,8 @@ def test_each_head_of_the_first_layer_looks_at_its_neighbor(corpus, length):
     attention = trace.attentions[0][0]  # [heads, length, length]
     for head, offset in enumerate(NEIGHBORS):
         places = range(max(0, -offset), min(length, length - offset))
-        result = [int(attention[head, place].argmax()) - place for place in places]
-        assert np.mean([one == offset for one in result]) > 0.7, (head, offset)
+        result = [int(attention[head, position].argmax()) - position for position in places]
+        assert np.mean([distance == offset for distance in result]) > 0.7, (head, offset)
 
 
 def nearest(weights: torch.Tensor) -> int:
@@ -134,6 +134,6 @@ def test_words_do_not_drown_in_fixed_sines_and_the_first_scores_are_as_small_as_
         hidden = torch.randn(50, 128, generator=torch.Generator().manual_seed(1))
         scores.append((model.mlm(hidden, model.encoder.word_table) - model.mlm.bias).detach())
     occurs = torch.from_numpy(corpus.token_counts() > 0)
-    words, sines = (one.square().mean().sqrt().item() for one in (models[0].encoder.word_table[occurs], sines))
+    words, sines = (vectors.square().mean().sqrt().item() for vectors in (models[0].encoder.word_table[occurs], sines))
     assert 0.3 < words / sines < 1
     torch.testing.assert_close(scores[0][:, occurs], scores[1][:, occurs], rtol=1e-3, atol=1e-4)

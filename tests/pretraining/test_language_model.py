@@ -68,11 +68,11 @@ def test_tracks_read_the_documents_in_order_and_each_token_once_per_pass():
     whole = stream(texts)
     tracks = TokenTracks(texts, VOCABULARY, tracks=4, shortest=1)
     assert tracks.num_tokens == len(whole) == 32
-    read, place = [], 0
+    read, position = [], 0
     for length in (3, 4, 1):
-        tokens, targets = tracks.window(place, length)
+        tokens, targets = tracks.window(position, length)
         read.append(tokens)
-        place += length
+        position += length
         assert targets[:, :-1].tolist() == tokens[:, 1:].tolist()
     joined = np.concatenate(read, axis=1)
     assert joined.ravel().tolist() == whole
@@ -218,7 +218,7 @@ def test_rates_follow_the_length_of_the_window_and_the_height_of_the_layer(corpu
 
 
 def settings(**changes: object) -> tuple:
-    given = {
+    values = {
         "size": "tiny",
         "architecture": "awd-lstm",
         "rows_per_step": TRACKS,
@@ -230,7 +230,7 @@ def settings(**changes: object) -> tuple:
         "save_every": 2,
         **changes,
     }
-    return settings_from_recipe({name: value for name, value in given.items() if value is not None})
+    return settings_from_recipe({name: value for name, value in values.items() if value is not None})
 
 
 def last(run: Path, step: int) -> dict[str, bytes]:
@@ -356,7 +356,7 @@ def test_parts_of_a_step_side_by_side_give_the_gradients_and_the_state_of_one_af
             plan = workload.plan(number, 0, 1)
             assert len(plan.micro_batches) == 2
             trainer.apply(trainer.gradient(number, plan), 1e-2)
-        return [one.detach() for one in workload.model.parameters()], dict(workload.carried(2))
+        return [parameter.detach() for parameter in workload.model.parameters()], dict(workload.carried(2))
 
     (values, state), (expected, expected_state) = (step(together=together) for together in (True, False))
     assert all(torch.equal(*both) for both in zip(values, expected, strict=True))
@@ -368,8 +368,8 @@ def test_one_layer_of_a_configuration_starts_a_classifier(corpus, tmp_path):  # 
     """Dai and Le (2015): the parameters of a language model of one layer are the first ones of a classifier."""
     config = AwdLstmConfig(**{**TINY, "num_hidden_layers": 1})
     write_json(tmp_path / "config.json", {"model_type": "awd-lstm", **config.to_dict()})
-    given = {"config": str(tmp_path / "config.json"), "size": None, "architecture": None, "dropout": None}
-    pretrain(corpus, tmp_path / "run", *settings(steps=2, **given))
+    options = {"config": str(tmp_path / "config.json"), "size": None, "architecture": None, "dropout": None}
+    pretrain(corpus, tmp_path / "run", *settings(steps=2, **options))
     folder = load_any(tmp_path / "run/model")
     model = load_for_task(folder, Head(part="classifier", outputs=2, pooled=True, reads="cls"), keep_head=False).model
     trained = load_file(tmp_path / "run/checkpoints/step-00000002/model.safetensors")

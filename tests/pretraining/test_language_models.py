@@ -37,8 +37,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_corpus(folder, documents, WordPieceTokenizer(VOCABULARY, TextRules()))
 
 
-def trained(corpus: Path, out: Path, *, resume: bool = False, **given: object) -> Path:
-    settings = {**SMALL, "architecture": "openai-gpt", **given}
+def trained(corpus: Path, out: Path, *, resume: bool = False, **options: object) -> Path:
+    settings = {**SMALL, "architecture": "openai-gpt", **options}
     pretrain(corpus, out, *settings_from_recipe(settings), resume=resume)
     return out / "model"
 
@@ -51,11 +51,11 @@ def gpt(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_after_hang_out_is_likelier_than_camera_and_the_plan_follows(gpt: Path) -> None:
     model = load(gpt, device="cpu")
     (result,) = model.complete(["we hang"], top=len(VOCABULARY))
-    chances = {one.piece: one.probability for one in result.next}
+    chances = {guess.piece: guess.probability for guess in result.next}
     assert chances["out"] > 10 * chances["camera"]
     assert sum(chances.values()) == pytest.approx(1, abs=1e-5)
     (result,) = model.complete(["Let's stick to"], tokens=3)
-    assert [one.piece for one in result.pieces] == ["the", "plan", "."]
+    assert [guess.piece for guess in result.pieces] == ["the", "plan", "."]
     assert result.continuation == " the plan ."
     likely, unlikely = model.perplexity(["we hang out at home .", "home at out hang we ."])
     assert likely.perplexity < 3 < unlikely.perplexity
@@ -70,8 +70,8 @@ def test_what_was_trained_gives_the_same_logits_and_ids_in_transformers(gpt: Pat
         shares = theirs(ids).logits[0, -1].softmax(0)
     (result,) = load(gpt, device="cpu").complete(["Let's stick to"], top=3)
     best = shares.topk(3)
-    assert [one.piece for one in result.next] == tokenizer.convert_ids_to_tokens(best.indices)
-    np.testing.assert_allclose([one.probability for one in result.next], best.values.numpy(), rtol=1e-4)
+    assert [guess.piece for guess in result.next] == tokenizer.convert_ids_to_tokens(best.indices)
+    np.testing.assert_allclose([guess.probability for guess in result.next], best.values.numpy(), rtol=1e-4)
 
 
 def test_a_run_that_is_resumed_ends_with_the_same_bytes(corpus: Path, tmp_path: Path) -> None:

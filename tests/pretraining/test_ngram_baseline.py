@@ -69,7 +69,7 @@ def test_losses_and_ranks_are_those_of_sums_over_the_vocabulary(exponent: float,
     positions = np.sort(rng.choice(np.arange(1, 600), 90, replace=False))
     targets, seen = tokens[positions], tokens.copy()
     seen[positions[::2]] = MASK  # so some neighbors are masked too
-    chances = np.array([by_the_formula(model, seen[place - 1], seen[place + 1]) for place in positions])
+    chances = np.array([by_the_formula(model, seen[position - 1], seen[position + 1]) for position in positions])
     gold = chances[np.arange(90), targets]
     ahead = (chances >= gold[:, None] * (1 - 1e-12)).sum(axis=1) - 1
     for top in (1, 5):

@@ -22,51 +22,55 @@ PROGRAM = Path(__file__).with_name("of_processes.py")
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("processes")
-    write_base_model(place / "base")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("processes")
+    write_base_model(folder / "base")
     draws = np.random.default_rng(0)
     documents = [
         "\n".join(" ".join(draws.choice(WORDS, draws.integers(3, 12))) + " ." for _ in range(draws.integers(2, 12)))
         for _ in range(40)
     ]
-    (place / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+    (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
     settings = CorpusSettings(held_out=0.1)
-    build_corpus([place / "text.txt"], TOKENIZER, place / "corpus", **vars(settings), workers=1)
-    return place
+    build_corpus([folder / "text.txt"], TOKENIZER, folder / "corpus", **vars(settings), workers=1)
+    return folder
 
 
 @pytest.fixture(scope="module")
-def alone(place: Path) -> dict[str, Any]:
-    trained(place / "corpus", place / "one", ALONE)
-    return {**evaluated(place / "base", ALONE), **first_values(place / "base", ALONE)}
+def alone(folder: Path) -> dict[str, Any]:
+    trained(folder / "corpus", folder / "one", ALONE)
+    return {**evaluated(folder / "base", ALONE), **first_values(folder / "base", ALONE)}
 
 
 @pytest.fixture(scope="module")
-def two(place: Path) -> list[dict[str, Any]]:
+def two(folder: Path) -> list[dict[str, Any]]:
     """What each of two processes returns."""
-    return returned(place, 2)
+    return returned(folder, 2)
 
 
-def returned(place: Path, processes: int) -> list[dict[str, Any]]:
-    launched(PROGRAM, processes, place / "base", place)
-    return [read_json(place / f"evaluated-{index}-of-{processes}.json") for index in range(processes)]
+def returned(folder: Path, processes: int) -> list[dict[str, Any]]:
+    launched(PROGRAM, processes, folder / "base", folder)
+    return [read_json(folder / f"evaluated-{index}-of-{processes}.json") for index in range(processes)]
 
 
-def assert_evaluated(found: list[dict[str, Any]], alone: dict[str, Any]) -> None:
-    processes = len(found)
+def assert_evaluated(evaluations: list[dict[str, Any]], alone: dict[str, Any]) -> None:
+    processes = len(evaluations)
     for share in ("whole", "divided"):
-        assert all(one[f"{share} {kind}"] == found[0][f"{share} {kind}"] for one in found for kind in KINDS)
-        assert found[-1][f"{share} pretraining many parts"] == alone["whole pretraining many parts"]
+        assert all(
+            evaluation[f"{share} {kind}"] == evaluations[0][f"{share} {kind}"]
+            for evaluation in evaluations
+            for kind in KINDS
+        )
+        assert evaluations[-1][f"{share} pretraining many parts"] == alone["whole pretraining many parts"]
         passes = alone["whole passes many parts"]
-        assert processes < passes <= found[0][f"{share} passes many parts"] < passes + processes
+        assert processes < passes <= evaluations[0][f"{share} passes many parts"] < passes + processes
         # One part is cut for all processes, so sums have another order.
-        few = found[0][f"{share} pretraining one part"]
+        few = evaluations[0][f"{share} pretraining one part"]
         assert few == pytest.approx(alone["whole pretraining one part"], rel=1e-5)
-        assert (alone["whole passes one part"], found[0][f"{share} passes one part"]) == (1, processes)
+        assert (alone["whole passes one part"], evaluations[0][f"{share} passes one part"]) == (1, processes)
         for kind in KINDS:
-            assert found[0][f"{share} {kind}"] == alone[f"whole {kind}"]
-            assert found[-1][f"{share} logits of {kind}"] == alone[f"whole logits of {kind}"]
+            assert evaluations[0][f"{share} {kind}"] == alone[f"whole {kind}"]
+            assert evaluations[-1][f"{share} logits of {kind}"] == alone[f"whole logits of {kind}"]
 
 
 def test_processes_that_evaluate_together_have_the_bytes_of_one_and_share_the_work(
@@ -80,9 +84,9 @@ def test_a_divided_model_starts_from_the_bytes_of_a_whole_one_and_no_process_hol
     two: list[dict[str, Any]], alone: dict[str, Any]
 ) -> None:
     for start in ("new", "read"):
-        assert [one[start] for one in two] == [alone[start]] * 2
-    assert sum(one["held"] for one in two) == alone["held"]
-    assert max(one["held"] for one in two) < 0.51 * alone["held"]
+        assert [values[start] for values in two] == [alone[start]] * 2
+    assert sum(values["held"] for values in two) == alone["held"]
+    assert max(values["held"] for values in two) < 0.51 * alone["held"]
 
 
 def test_a_plan_counts_what_a_process_holds_and_gathers_of_a_divided_model(two: list[dict[str, Any]]) -> None:
@@ -95,35 +99,35 @@ def test_a_plan_counts_what_a_process_holds_and_gathers_of_a_divided_model(two: 
         length=max(lengths), predictions=-(-len(predicted) // len(lengths)), processes=2,
     )  # fmt: skip
     assert (plan.parameters, plan.moments) == (two[0]["held"], two[0]["moments"])
-    real = max(one["allocated"] for one in two)
+    real = max(values["allocated"] for values in two)
     assert real <= plan.gathered + plan.activations < 1.4 * real, (plan, real)
 
 
 @pytest.mark.parametrize("run", ["new", "continued"])
 def test_a_divided_pre_training_has_the_curve_and_the_model_of_one_process(
-    two: list[dict[str, Any]], alone: dict[str, Any], place: Path, run: str
+    two: list[dict[str, Any]], alone: dict[str, Any], folder: Path, run: str
 ) -> None:
     """From values that the corpus gives, and from a model folder; the best model is kept."""
-    lines = [read_json_lines(place / name / run / "metrics.jsonl") for name in ("one", "two")]
+    lines = [read_json_lines(folder / name / run / "metrics.jsonl") for name in ("one", "two")]
     first = [next(line for line in each if line["kind"] == "evaluation") for each in lines]
     assert first[1]["held_out_loss"] == pytest.approx(first[0]["held_out_loss"], rel=1e-7 if run == "new" else 1e-3)
     for name, kind in (("loss", "train"), ("held_out_loss", "evaluation")):
-        one, other = ([line[name] for line in each if line["kind"] == kind] for each in lines)
-        assert other == pytest.approx(one, rel=1e-3)
-    parts = (place / "two" / run / "checkpoints" / "step-00000004").glob("model-*-of-00002.safetensors")
+        alone_values, other = ([line[name] for line in each if line["kind"] == kind] for each in lines)
+        assert other == pytest.approx(alone_values, rel=1e-3)
+    parts = (folder / "two" / run / "checkpoints" / "step-00000004").glob("model-*-of-00002.safetensors")
     assert len(list(parts)) == 2, "each process wrote its rows"
-    models = [place / name / run / "model" for name in ("one", "two")]
+    models = [folder / name / run / "model" for name in ("one", "two")]
     tensors = [load_file(model / "model.safetensors") for model in models]
     assert tensors[0].keys() == tensors[1].keys()
     for name, tensor in tensors[0].items():
         torch.testing.assert_close(tensors[1][name], tensor, rtol=1e-2, atol=1e-3)
     assert {path.name for path in models[0].iterdir()} == {path.name for path in models[1].iterdir()}
-    assert not list((place / "two" / run).glob("**/*.partial"))
+    assert not list((folder / "two" / run).glob("**/*.partial"))
 
 
 @pytest.mark.slow
-def test_four_processes_have_the_bytes_of_one(place: Path, alone: dict[str, Any]) -> None:
-    found = returned(place, 4)
-    assert_evaluated(found, alone)
-    assert [one["new"] for one in found] == [alone["new"]] * 4
-    assert max(one["held"] for one in found) < 0.27 * alone["held"]
+def test_four_processes_have_the_bytes_of_one(folder: Path, alone: dict[str, Any]) -> None:
+    evaluations = returned(folder, 4)
+    assert_evaluated(evaluations, alone)
+    assert [values["new"] for values in evaluations] == [alone["new"]] * 4
+    assert max(values["held"] for values in evaluations) < 0.27 * alone["held"]

@@ -13,8 +13,8 @@ from bertsmith.training.pretraining.recipes import SIZE_FOR_MINUTES, settings_fr
 from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 
 
-def built(**given):
-    return settings_from_recipe(given)
+def built(**options):
+    return settings_from_recipe(options)
 
 
 def test_the_recipe_of_2018_is_that_of_the_settings_classes():
@@ -33,7 +33,7 @@ def test_auto_is_the_default_and_starts_from_the_corpus():
 
 
 def test_what_is_given_is_kept():
-    given = {
+    options = {
         "size": "mini",
         "steps": 9,
         "objective": "mlm+nsp",
@@ -44,9 +44,9 @@ def test_what_is_given_is_kept():
         "dropout": 0.1,
         "initialization": "random",
     }
-    run, data, train = built(**given)
+    run, data, train = built(**options)
     result = {**vars(run), **vars(data), **vars(train)}
-    assert {name: result[name] for name in given} == given
+    assert {name: result[name] for name in options} == options
 
 
 def test_with_adam_alone_the_rate_falls_with_the_width():
@@ -76,7 +76,7 @@ def test_the_size_follows_from_minutes_and_cores():
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         (
             {"recipe": "2019", "size": "tiny", "steps": 9},
@@ -89,9 +89,9 @@ def test_the_size_follows_from_minutes_and_cores():
         ({"config": "absent.json", "steps": 9}, "expected a JSON file at 'absent.json'"),
     ],
 )
-def test_a_recipe_or_setting_that_does_not_fit_is_refused(given, message):
+def test_a_recipe_or_setting_that_does_not_fit_is_refused(options, message):
     with pytest.raises(BertsmithError) as error:
-        built(**given)
+        built(**options)
     assert message in str(error.value)
 
 
@@ -106,8 +106,8 @@ def test_a_recurrent_model_reads_contiguous_text_and_has_no_heads():
     assert (run.activation_penalty, run.change_penalty, run.initialization, run.dropout) == (0.0, 0.0, "corpus", 0.0)
     assert (train.optimizer, train.learning_rate) == ("adam", 3.2e-3)
     assert built(size="tiny", architecture="awd-lstm", steps=9)[2].learning_rate == 1e-2
-    given = {"size": "tiny", "architecture": "awd-lstm", "steps": 9, "objective": "left-to-right", "max_length": 128}
-    assert built(**given)[1].objective == "left-to-right"
+    options = {"size": "tiny", "architecture": "awd-lstm", "steps": 9, "objective": "left-to-right", "max_length": 128}
+    assert built(**options)[1].objective == "left-to-right"
 
 
 @pytest.mark.parametrize(

@@ -106,10 +106,13 @@ def test_intervals_are_vertical_lines_at_their_points_and_a_point_may_have_none(
         return line_chart([points], x_label="labels", y_label="accuracy")
 
     assert chart(None, None) == chart()
-    drawn = [chart(*one).count('<g id="LineCollection_') for one in ((), (None, [0.6, 0.8]), ([0.4, 0.6], [0.6, 0.8]))]
+    drawn = [
+        chart(*intervals).count('<g id="LineCollection_')
+        for intervals in ((), (None, [0.6, 0.8]), ([0.4, 0.6], [0.6, 0.8]))
+    ]
     assert drawn == [0, 1, 1]
-    (one, both) = (chart(None, [0.6, 0.8]), chart([0.6, 0.6], [0.6, 0.8]))
-    assert both.count("<path") == one.count("<path") + 1
+    (single, both) = (chart(None, [0.6, 0.8]), chart([0.6, 0.6], [0.6, 0.8]))
+    assert both.count("<path") == single.count("<path") + 1
 
 
 def test_a_long_line_is_thinned_to_what_a_screen_can_show():

@@ -144,11 +144,11 @@ def test_a_resumed_run_keeps_counting_processor_time(corpus, tmp_path, monkeypat
         return whole(*arguments, clock=clock, **more)
 
     monkeypatch.setattr(run_module, "train", seen)
-    place, given = tmp_path / "run", {"steps": 2, "data": {}, "train": {"save_every": 1}}
-    run(corpus, place, by_processor=True, **given)
-    run(corpus, place, resume=True, **given)
+    run_folder, options = tmp_path / "run", {"steps": 2, "data": {}, "train": {"save_every": 1}}
+    run(corpus, run_folder, by_processor=True, **options)
+    run(corpus, run_folder, resume=True, **options)
     assert clocks == [True, True]
-    assert read_json(place / "settings.json")["settings"]["clock"] == {"by_processor": True}
+    assert read_json(run_folder / "settings.json")["settings"]["clock"] == {"by_processor": True}
 
 
 def command(corpus: Path, out: Path, *more: str) -> list[str]:
@@ -337,8 +337,8 @@ def test_ctrl_c_writes_a_checkpoint_exits_with_130_and_resumes_to_the_same_bytes
 def test_a_corpus_at_an_address_gives_the_run_of_the_one_on_a_disk(corpus, tmp_path):
     run(corpus, tmp_path / "local", steps=3)
     run(f"file://{corpus}", tmp_path / "streamed", steps=3, corpus_cache=str(tmp_path / "cache"))
-    one, other = (tmp_path / name / "model" / "model.safetensors" for name in ("local", "streamed"))
-    assert one.read_bytes() == other.read_bytes()
+    local, other = (tmp_path / name / "model" / "model.safetensors" for name in ("local", "streamed"))
+    assert local.read_bytes() == other.read_bytes()
 
 
 def test_compiled_layers_are_not_divided_among_processes(corpus, tmp_path, monkeypatch):
@@ -372,11 +372,11 @@ def test_two_processes_give_the_losses_of_one(corpus, tmp_path):
         "-m",
         "bertsmith",
     ]
-    one, two = command(corpus, tmp_path / "one", *options), command(corpus, tmp_path / "two", *options)
+    single, two = command(corpus, tmp_path / "one", *options), command(corpus, tmp_path / "two", *options)
     divided = command(
         corpus, tmp_path / "divided", *options, "--shard", "--activation-checkpointing", "--dropout", "0.1"
     )
-    subprocess.run([*one, "--dropout", "0.1"], check=True, env=environment(), capture_output=True)
+    subprocess.run([*single, "--dropout", "0.1"], check=True, env=environment(), capture_output=True)
     for program in ([*two[3:], "--dropout", "0.1"], divided[3:]):
         subprocess.run([*launcher, *program], check=True, env=environment(), capture_output=True, timeout=240)
     lines = [

@@ -64,8 +64,8 @@ def words(pieces: str, *settings: str) -> str:
     """The pieces with `+` between those of one word; each `##` piece belongs to the piece before it otherwise."""
     row = ids(pieces)
     by_pieces = np.array([piece.startswith("##") for piece in pieces.split()])
-    found = SegmentedWords(VOCABULARY, dict.fromkeys(settings, split)).continues(row, by_pieces)
-    return "".join(f"{'+' if flag else ' '}{piece}" for piece, flag in zip(pieces.split(), found, strict=True)).strip()
+    flags = SegmentedWords(VOCABULARY, dict.fromkeys(settings, split)).continues(row, by_pieces)
+    return "".join(f"{'+' if flag else ' '}{piece}" for piece, flag in zip(pieces.split(), flags, strict=True)).strip()
 
 
 ROW = "[CLS] 北 京 大 学 生 喜 欢 ， a ##b 北 [UNK] 京 [SEP]"
@@ -88,8 +88,8 @@ def test_a_token_continues_a_word_only_behind_a_token_of_the_same_word(settings:
 def test_chinese_characters_next_to_kana_are_japanese() -> None:
     row = ids("北 京 タワー ， 北 京")
     segments = {"chinese_words": split, "japanese_words": list}
-    found = SegmentedWords(VOCABULARY, segments).continues(row, np.zeros(len(row), dtype=np.bool_))
-    assert found.tolist() == [False] * 5 + [True]
+    flags = SegmentedWords(VOCABULARY, segments).continues(row, np.zeros(len(row), dtype=np.bool_))
+    assert flags.tolist() == [False] * 5 + [True]
     assert words("北 京 タワー", "chinese_words", "japanese_words") == "北+京+タワー"
 
 

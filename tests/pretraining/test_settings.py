@@ -51,8 +51,8 @@ def corpus(tmp_path_factory) -> Path:
 @pytest.fixture
 def config_file(tmp_path) -> Path:
     path = tmp_path / "config.json"
-    own = {"hidden_dropout_prob": 0.0, "position_embedding_type": "sinusoidal"}
-    path.write_text(json.dumps({**SHAPE, **own}), encoding="utf-8")
+    fields = {"hidden_dropout_prob": 0.0, "position_embedding_type": "sinusoidal"}
+    path.write_text(json.dumps({**SHAPE, **fields}), encoding="utf-8")
     return path
 
 

@@ -97,7 +97,7 @@ def test_an_epoch_equals_that_of_the_obvious_generator_from_the_same_draws(docum
         )
     shuffle = generator(7, "shuffle", 3, 0).permutation(len(expected))
     result = unpacked(epoch_rows(PretrainingStream(source, settings, VOCABULARY), epoch=3))
-    assert result == [expected[place] for place in shuffle]
+    assert result == [expected[index] for index in shuffle]
 
 
 @given(shape=SHAPES, objective=st.sampled_from([*OBJECTIVES]), max_length=st.integers(5, 40), seed=st.integers(0, 99))

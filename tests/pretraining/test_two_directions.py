@@ -37,38 +37,38 @@ def documents(count: int = 10, seed: int = 0, *, reverse: bool = False) -> Memor
     """Each sentence fills a row, so that text read backward has the same rows."""
     rng = np.random.default_rng(seed)
     result = [[rng.integers(5, LAST, size=rng.integers(4, 15)).tolist()] for _ in range(count)]
-    return MemoryDocuments([[sentence[::-1] for sentence in one] for one in result] if reverse else result)
+    return MemoryDocuments([[sentence[::-1] for sentence in document] for document in result] if reverse else result)
 
 
 def model(*, dropout: float = 0.0) -> EncoderForPreTraining:
     config = ElmoConfig(
         vocab_size=LAST, hidden_size=8, intermediate_size=6, num_filters=64, hidden_dropout_prob=dropout
     )
-    one = EncoderForPreTraining(ElmoModel(config, seed=None), seed=1).double()
-    one.encoder.read_vocabulary(VOCABULARY)
-    return one
+    built = EncoderForPreTraining(ElmoModel(config, seed=None), seed=1).double()
+    built.encoder.read_vocabulary(VOCABULARY)
+    return built
 
 
-def task(one: EncoderForPreTraining, texts: MemoryDocuments, **changes: int) -> Pretraining:
+def task(network: EncoderForPreTraining, texts: MemoryDocuments, **changes: int) -> Pretraining:
     data = PretrainingDataSettings(objective="forward+backward", max_length=24, seed=3)
     return Pretraining(
-        one, texts, texts, VOCABULARY, data, EXACT, PretrainingRunSettings(size="tiny", rows_per_step=8, **changes)
+        network, texts, texts, VOCABULARY, data, EXACT, PretrainingRunSettings(size="tiny", rows_per_step=8, **changes)
     )
 
 
 def test_the_loss_is_the_sum_of_both_directions_row_by_row():
-    one = model()
-    total, sums, _ = whole_step(task(one, documents()), 0)
-    (batch,) = task(one, documents()).plan(0, 0, 1).micro_batches
-    table = one.mlm.weight.detach()
+    network = model()
+    total, sums, _ = whole_step(task(network, documents()), 0)
+    (batch,) = task(network, documents()).plan(0, 0, 1).micro_batches
+    table = network.mlm.weight.detach()
     nll, count, starts = {"forward": 0.0, "backward": 0.0}, 0, np.cumsum([0, *batch.batch.lengths])
     for start, length in zip(starts, batch.batch.lengths, strict=False):
         ids = batch.batch.token_ids[start : start + length].numpy()
         with torch.no_grad():
-            hidden = one.encoder(Batch.from_flat(ids, 0 * ids, [length]))
+            hidden = network.encoder(Batch.from_flat(ids, 0 * ids, [length]))
         for position in range(length - 1):
-            right = (hidden[position, :4] @ table.T + one.mlm.bias.detach()).log_softmax(0)
-            left = (hidden[position + 1, 4:] @ table.T + one.mlm.bias.detach()).log_softmax(0)
+            right = (hidden[position, :4] @ table.T + network.mlm.bias.detach()).log_softmax(0)
+            left = (hidden[position + 1, 4:] @ table.T + network.mlm.bias.detach()).log_softmax(0)
             nll["forward"] -= float(right[ids[position + 1]])
             nll["backward"] -= float(left[ids[position]])
             count += 1
@@ -80,8 +80,8 @@ def test_the_loss_is_the_sum_of_both_directions_row_by_row():
 
 def test_reversed_text_swaps_the_directions():
     """The backward model on a text is the forward model on the reversed text."""
-    one, swapped = model(), model()
-    state = one.state_dict()
+    straight, swapped = model(), model()
+    state = straight.state_dict()
     other = {"forward_lstm": "backward_lstm", "backward_lstm": "forward_lstm"}
     swapped.load_state_dict(
         {".".join(other.get(part, part) for part in name.split(".")): tensor for name, tensor in state.items()}
@@ -91,7 +91,7 @@ def test_reversed_text_swaps_the_directions():
     table = swapped.mlm.weight.data
     table[[2, 3]] = table[[3, 2]]
     swapped.encoder.read_vocabulary(ends)
-    _, sums, _ = whole_step(task(one, documents()), 0)
+    _, sums, _ = whole_step(task(straight, documents()), 0)
     _, mirrored, _ = whole_step(task(swapped, documents(reverse=True)), 0)
     assert mirrored["forward_nll"] != pytest.approx(sums["forward_nll"], abs=1e-4)
     assert mirrored["forward_nll"] == pytest.approx(sums["backward_nll"])
@@ -134,7 +134,7 @@ def test_a_sample_lowers_logits_by_the_chance_to_be_compared():
         rest = [piece for piece in sample.pieces.tolist() if piece != target]
         expected = [full[row, piece] - np.log(1 - (1 - shares[piece]) ** 12) for piece in [target, *rest]]
         kept = result[row][torch.isfinite(result[row])]
-        np.testing.assert_allclose(kept.numpy(), [float(one) for one in expected], atol=1e-6)
+        np.testing.assert_allclose(kept.numpy(), [float(value) for value in expected], atol=1e-6)
 
 
 def test_samples_hold_pieces_as_often_as_their_chance_says():
@@ -173,9 +173,9 @@ def corpus(tmp_path_factory) -> Path:
     return write_corpus(folder, lines, WordPieceTokenizer(VOCABULARY))
 
 
-def run(corpus: Path, out: Path, *, resume: bool = False, **given: object):
+def run(corpus: Path, out: Path, *, resume: bool = False, **options: object):
     settings = {"architecture": "elmo", "size": "tiny", "rows_per_step": 8, "max_length": 24, "precision": "fp32"}
-    return pretrain(corpus, out, *settings_from_recipe({**settings, "device": "cpu", **given}), resume=resume)
+    return pretrain(corpus, out, *settings_from_recipe({**settings, "device": "cpu", **options}), resume=resume)
 
 
 @pytest.fixture(scope="module")
@@ -220,10 +220,10 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(corpus, tmp_path):
         if step == 3:
             raise StopError
 
-    given = {"steps": 5, "save_every": 2, "evaluate_every": 3, "dropout": 0.1}
-    run(corpus, tmp_path / "straight", **given)
+    options = {"steps": 5, "save_every": 2, "evaluate_every": 3, "dropout": 0.1}
+    run(corpus, tmp_path / "straight", **options)
     settings = {"architecture": "elmo", "size": "tiny", "rows_per_step": 8, "max_length": 24, "precision": "fp32"}
-    parts = settings_from_recipe({**settings, "device": "cpu", **given})
+    parts = settings_from_recipe({**settings, "device": "cpu", **options})
     with pytest.raises(StopError):
         pretrain(corpus, tmp_path / "broken", *parts, on_evaluation=stop)
     pretrain(corpus, tmp_path / "broken", *parts, resume=True)
@@ -232,7 +232,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(corpus, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"objective": "mlm"}, "an objective for the architecture ELMo"),
         (
@@ -246,9 +246,9 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(corpus, tmp_path):
         ({"positions": "sinusoidal"}, "an architecture with a choice of positions"),
     ],
 )
-def test_what_does_not_fit_is_refused(corpus, tmp_path, given, message):
+def test_what_does_not_fit_is_refused(corpus, tmp_path, options, message):
     with pytest.raises(ConfigError, match=message):
-        run(corpus, tmp_path / "run", steps=1, **given)
+        run(corpus, tmp_path / "run", steps=1, **options)
 
 
 def test_it_fills_no_masks(trained):
@@ -265,7 +265,7 @@ def test_a_run_with_samples_learns_too(corpus, tmp_path):
 
 
 def test_a_run_is_continued_with_its_own_objective(corpus, trained, tmp_path):
-    given = {"init": str(trained / "model"), "architecture": None, "size": None, "steps": 2}
-    result = run(corpus, tmp_path / "run", **given)
+    options = {"init": str(trained / "model"), "architecture": None, "size": None, "steps": 2}
+    result = run(corpus, tmp_path / "run", **options)
     assert result.scores["held_out_forward_perplexity"] < 6
     assert dataclasses.asdict(result)["steps"] == 2

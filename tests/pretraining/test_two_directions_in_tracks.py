@@ -68,8 +68,8 @@ def test_steps_have_the_loss_of_reading_the_tracks_at_once_from_either_side(corp
             nll = F.cross_entropy(getattr(output, logits_of), gold, reduction="none").numpy()
             nll = np.where(text.is_open(targets[track]), nll, 0.0)
             steps = np.split(nll, 3)[:: -1 if way else 1]  # the backward track begins at the end of its text
-            expected[:, way] += [one.sum() for one in steps]
-            counts[:, way] += [(one > 0).sum() for one in steps]
+            expected[:, way] += [losses.sum() for losses in steps]
+            counts[:, way] += [(step > 0).sum() for step in steps]
     for step, (loss, sums) in enumerate(result):
         assert [sums["forward_nll"], sums["backward_nll"]] == pytest.approx(expected[step].tolist(), abs=1e-3)
         assert [sums["forward_count"], sums["backward_count"]] == counts[step].tolist()
@@ -79,7 +79,7 @@ def test_steps_have_the_loss_of_reading_the_tracks_at_once_from_either_side(corp
 @pytest.mark.parametrize("sampled", [None, 6])
 def test_the_loss_and_the_state_do_not_depend_on_how_a_step_is_split(corpus, sampled):  # noqa: F811
     whole, split = (work(corpus, micro_tokens=size, dropout=0.3, sampled_pieces=sampled) for size in (4096, 1))
-    assert [len(one.plan(0, 0, 1).micro_batches) for one in (whole, split)] == [2, 2 * TRACKS]
+    assert [len(workload.plan(0, 0, 1).micro_batches) for workload in (whole, split)] == [2, 2 * TRACKS]
     for step in range(2):
         assert whole_step(whole, step)[0] == pytest.approx(whole_step(split, step)[0], rel=1e-5)
     state = whole.carried(2)
@@ -106,9 +106,9 @@ def test_the_state_of_one_direction_alone_is_refused(corpus):  # noqa: F811
 
 
 def settings(**changes: object) -> tuple:
-    given = {"size": "tiny", "architecture": "elmo", "objective": OBJECTIVE, "rows_per_step": TRACKS}
-    given |= {"max_length": WINDOW, "dropout": 0.1, "device": "cpu", "precision": "fp32", "log_every": 1}
-    return settings_from_recipe({**given, **changes})
+    values = {"size": "tiny", "architecture": "elmo", "objective": OBJECTIVE, "rows_per_step": TRACKS}
+    values |= {"max_length": WINDOW, "dropout": 0.1, "device": "cpu", "precision": "fp32", "log_every": 1}
+    return settings_from_recipe({**values, **changes})
 
 
 def test_a_resumed_run_is_the_straight_run_bit_for_bit(corpus, tmp_path):  # noqa: F811
@@ -119,12 +119,12 @@ def test_a_resumed_run_is_the_straight_run_bit_for_bit(corpus, tmp_path):  # noq
         if step == 5:
             raise StopError
 
-    given = {"steps": 7, "save_every": 2, "evaluate_every": 5, "sampled_pieces": 20}
-    pretrain(corpus, tmp_path / "straight", *settings(**given))
+    options = {"steps": 7, "save_every": 2, "evaluate_every": 5, "sampled_pieces": 20}
+    pretrain(corpus, tmp_path / "straight", *settings(**options))
     with pytest.raises(StopError):
-        pretrain(corpus, tmp_path / "broken", *settings(**given), on_evaluation=stop)
+        pretrain(corpus, tmp_path / "broken", *settings(**options), on_evaluation=stop)
     assert (tmp_path / "broken/checkpoints/step-00000004/carried.safetensors").is_file()
-    pretrain(corpus, tmp_path / "broken", *settings(**given), resume=True)
+    pretrain(corpus, tmp_path / "broken", *settings(**options), resume=True)
     for name in ("model", "optimizer", "carried"):
         straight, broken = (
             (tmp_path / run / "checkpoints/step-00000007" / f"{name}.safetensors").read_bytes()
@@ -154,11 +154,11 @@ def test_it_is_refused_for_several_processes_and_for_other_architectures(corpus,
 
 
 def test_the_recipe_gives_windows_and_tracks_only_with_this_objective():
-    given = {"size": "tiny", "architecture": "elmo", "steps": 5}
-    run, data, _ = settings_from_recipe({**given, "objective": OBJECTIVE})
+    options = {"size": "tiny", "architecture": "elmo", "steps": 5}
+    run, data, _ = settings_from_recipe({**options, "objective": OBJECTIVE})
     assert (run.rows_per_step, data.max_length) == (32, 70)
-    run, data, training = settings_from_recipe({**given, "objective": OBJECTIVE, "recipe": "2018"})
+    run, data, training = settings_from_recipe({**options, "objective": OBJECTIVE, "recipe": "2018"})
     assert (run.rows_per_step, data.max_length, training.clip_norm) == (128, 20, 10.0)
-    assert settings_from_recipe({**given, "recipe": "2018"})[0].rows_per_step == 256
-    assert settings_from_recipe(given)[1].objective == "forward+backward"
-    assert settings_from_recipe(given)[1].max_length == 128
+    assert settings_from_recipe({**options, "recipe": "2018"})[0].rows_per_step == 256
+    assert settings_from_recipe(options)[1].objective == "forward+backward"
+    assert settings_from_recipe(options)[1].max_length == 128

@@ -77,11 +77,11 @@ def test_the_gradient_of_a_step_is_the_same_however_it_is_split(objective):
 
 def test_a_step_has_the_losses_and_gradients_of_the_padded_reference():
     """Masks, next sentence and their summed loss, computed by transformers on padded rows."""
-    one = task(micro_tokens=100)
-    loss, sums, gradients = whole_step(one, 1)
-    peer = padded_peer(one.model)
-    rows = one._phases[0].stream.step_rows(1)
-    masked = one._phases[0].find_targets(rows.token_ids, rows.lengths, rows.keys)
+    work = task(micro_tokens=100)
+    loss, sums, gradients = whole_step(work, 1)
+    peer = padded_peer(work.model)
+    rows = work._phases[0].stream.step_rows(1)
+    masked = work._phases[0].find_targets(rows.token_ids, rows.lengths, rows.keys)
     shape = (len(rows.lengths), int(rows.lengths.max()))
     real = torch.from_numpy(np.arange(shape[1]) < rows.lengths[:, None])
     token_ids, segments = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.long)
@@ -108,17 +108,17 @@ def test_a_step_has_the_losses_and_gradients_of_the_padded_reference():
         assert torch.allclose(gradient, peer_gradients[peer_name(name)], atol=1e-6), name
 
 
-@pytest.mark.parametrize("objective", [name for name, one in OBJECTIVES.items() if not one.two_directions])
+@pytest.mark.parametrize("objective", [name for name, objective in OBJECTIVES.items() if not objective.two_directions])
 def test_each_objective_trains_the_parts_it_names_and_no_others(objective):
     """One switch."""
-    one = task(objective=objective)
-    _, sums, gradients = whole_step(one, 0)
+    work = task(objective=objective)
+    _, sums, gradients = whole_step(work, 0)
     trained = {name.split(".")[0] if not name.startswith("bert.pooler") else "pooler" for name in gradients} - {"bert"}
-    assert trained == set(one.objective.trained_parts)
+    assert trained == set(work.objective.trained_parts)
     assert ("nsp_count" in sums) == ("nsp" in trained)
     assert ("mlm_count" in sums or "lm_count" in sums) == ("mlm" in trained)
-    assert ("mlm_count" in sums) == one.objective.masks, "the loss of a language model is called so"
-    line = one.summarize(sums)
+    assert ("mlm_count" in sums) == work.objective.masks, "the loss of a language model is called so"
+    line = work.summarize(sums)
     assert line["loss"] == pytest.approx(sum(line.get(f"{name}_loss", 0) for name in ("mlm", "lm", "nsp")))
 
 
@@ -135,21 +135,21 @@ def test_a_new_objective_is_one_entry(monkeypatch):
         terms=(PIECES,),
     )
     monkeypatch.setitem(OBJECTIVES, new.name, new)
-    one = task(objective=new.name)
-    total, sums, gradients = whole_step(one, 0)
-    plan = one.plan(0, 0, 1)
+    work = task(objective=new.name)
+    total, sums, gradients = whole_step(work, 0)
+    plan = work.plan(0, 0, 1)
     assert all(micro_batch.first is None for micro_batch in plan.micro_batches)
     assert all(1 in micro_batch.batch.segment_ids for micro_batch in plan.micro_batches)
     assert sums["mlm_count"] == plan.tokens - plan.sequences
-    assert one.summarize(sums)["loss"] == pytest.approx(total)
+    assert work.summarize(sums)["loss"] == pytest.approx(total)
     assert not any(name.startswith(("nsp", "bert.pooler")) for name in gradients)
-    assert "mlm_perplexity" in one.evaluate(one.model)
+    assert "mlm_perplexity" in work.evaluate(work.model)
 
 
 def test_left_to_right_predicts_every_next_piece():
     """Each position except the last predicts the next piece."""
-    one = task(objective="left-to-right")
-    plan = one.plan(0, 0, 1)
+    work = task(objective="left-to-right")
+    plan = work.plan(0, 0, 1)
     for micro_batch in plan.micro_batches:
         start = 0
         read = micro_batch.read.positions[micro_batch.predicted]
@@ -161,8 +161,8 @@ def test_left_to_right_predicts_every_next_piece():
 
 
 def test_evaluation_reads_the_held_out_rows_without_dropout():
-    one = task(dropout=0.5)
-    first, second = one.evaluate(one.model), one.evaluate(one.model)
+    work = task(dropout=0.5)
+    first, second = work.evaluate(work.model), work.evaluate(work.model)
     assert first == second
     assert first["mlm_perplexity"] == pytest.approx(np.exp(first["mlm_loss"]))
     assert 0 <= first["nsp_accuracy"] <= 1
@@ -172,7 +172,7 @@ def test_evaluation_reads_the_held_out_rows_without_dropout():
 def test_the_long_rows_come_at_the_end_of_the_run():
     values = PretrainingDataSettings(max_length=16, seed=3)
     base = task()
-    one = Pretraining(
+    work = Pretraining(
         base.model,
         documents(),
         None,
@@ -181,18 +181,18 @@ def test_the_long_rows_come_at_the_end_of_the_run():
         EXACT,
         PretrainingRunSettings(size="tiny", rows_per_step=8, long_length=40, long_share=0.25),
     )
-    one.fix_steps(8)
-    longest = [max(max(m.batch.lengths) for m in one.plan(step, 0, 1).micro_batches) for step in range(8)]
+    work.fix_steps(8)
+    longest = [max(max(m.batch.lengths) for m in work.plan(step, 0, 1).micro_batches) for step in range(8)]
     assert all(length <= 16 for length in longest[:6])
     assert max(longest[6:]) > 16
-    assert one.evaluate(one.model) == {}
+    assert work.evaluate(work.model) == {}
 
 
 def test_the_long_rows_start_as_far_through_a_run_with_fewer_steps():
     """They also remain the same rows: those from the start of their stream."""
     values = PretrainingDataSettings(max_length=16, seed=3)
     base = task()
-    one = Pretraining(
+    work = Pretraining(
         base.model,
         documents(),
         None,
@@ -201,14 +201,14 @@ def test_the_long_rows_start_as_far_through_a_run_with_fewer_steps():
         EXACT,
         PretrainingRunSettings(size="tiny", rows_per_step=8, long_length=40, long_share=0.25),
     )
-    one.fix_steps(40)
-    first_long = one.plan(30, 0, 1)
-    one.change_pace(Pace(40, ((10, 22),)))
-    longest = [max(max(m.batch.lengths) for m in one.plan(step, 0, 1).micro_batches) for step in (17, 18)]
+    work.fix_steps(40)
+    first_long = work.plan(30, 0, 1)
+    work.change_pace(Pace(40, ((10, 22),)))
+    longest = [max(max(m.batch.lengths) for m in work.plan(step, 0, 1).micro_batches) for step in (17, 18)]
     assert longest[0] <= 16 < longest[1]
-    assert one.plan(18, 0, 1).tokens == first_long.tokens
-    one.change_pace(Pace(40, ((35, 37),)))
-    assert one.plan(30, 0, 1).tokens == first_long.tokens, "steps that were made keep their rows"
+    assert work.plan(18, 0, 1).tokens == first_long.tokens
+    work.change_pace(Pace(40, ((35, 37),)))
+    assert work.plan(30, 0, 1).tokens == first_long.tokens, "steps that were made keep their rows"
 
 
 def test_a_step_is_cut_for_as_many_lanes_as_there_are_threads():
@@ -216,17 +216,17 @@ def test_a_step_is_cut_for_as_many_lanes_as_there_are_threads():
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
-        one = task(dropout=0.3)
+        single = task(dropout=0.3)
         torch.set_num_threads(3)
         three = task(dropout=0.3)
     finally:
         torch.set_num_threads(threads)
-    assert (one.lanes, three.lanes) == (1, 3)
-    three.model.load_state_dict(one.model.state_dict())
-    plans = [each.plan(0, 0, 1) for each in (one, three)]
+    assert (single.lanes, three.lanes) == (1, 3)
+    three.model.load_state_dict(single.model.state_dict())
+    plans = [each.plan(0, 0, 1) for each in (single, three)]
     assert [len(plan.micro_batches) for plan in plans] == [1, min(3, plans[0].tokens // LEAST_TOKENS)]
     assert len(plans[1].micro_batches) > 1
-    (loss, _, gradients), (same_loss, _, same_gradients) = whole_step(one, 0), whole_step(three, 0)
+    (loss, _, gradients), (same_loss, _, same_gradients) = whole_step(single, 0), whole_step(three, 0)
     assert loss == pytest.approx(same_loss)
     assert gradients.keys() == same_gradients.keys()
     for name, gradient in gradients.items():
@@ -235,7 +235,7 @@ def test_a_step_is_cut_for_as_many_lanes_as_there_are_threads():
 
 def test_steps_may_be_budgets_of_tokens():
     base = task()
-    one = Pretraining(
+    work = Pretraining(
         base.model,
         documents(),
         None,
@@ -245,19 +245,19 @@ def test_steps_may_be_budgets_of_tokens():
         PretrainingRunSettings(size="tiny", rows_per_step=8, tokens_per_step=100),
     )
     for step in range(5):
-        plan = one.plan(step, 0, 1)
+        plan = work.plan(step, 0, 1)
         assert 100 - 24 < plan.tokens <= 100
         assert plan.tokens == sum(m.batch.num_tokens for m in plan.micro_batches)
 
 
 def test_a_repeated_step_is_memorized():
     """The loss of both objectives falls on one repeated step."""
-    one = task(objective="mlm+nsp")
-    optimizer = torch.optim.Adam(one.model.parameters(), lr=3e-3)
+    work = task(objective="mlm+nsp")
+    optimizer = torch.optim.Adam(work.model.parameters(), lr=3e-3)
     losses = []
     for _ in range(40):
         optimizer.zero_grad()
-        loss = sum(one.loss(one.model, m)[0] for m in one.plan(0, 0, 1).micro_batches)
+        loss = sum(work.loss(work.model, m)[0] for m in work.plan(0, 0, 1).micro_batches)
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
@@ -265,9 +265,9 @@ def test_a_repeated_step_is_memorized():
 
 
 def test_a_plan_is_a_pure_function_of_the_step():
-    one, other = task(), task()
+    first, other = task(), task()
     for step in (3, 0, 3, 1):
-        a, b = one.plan(step, 0, 1), other.plan(step, 0, 1)
+        a, b = first.plan(step, 0, 1), other.plan(step, 0, 1)
         assert a.tokens == b.tokens
         for x, y in zip(a.micro_batches, b.micro_batches, strict=True):
             assert torch.equal(x.batch.token_ids, y.batch.token_ids)
@@ -282,7 +282,7 @@ def test_rows_without_a_prediction_are_dropped_if_nothing_reads_them():
     long_word = MemoryDocuments([[[45, *range(5, 20)]], [[45], [45], [45, 45]]])
     data = PretrainingDataSettings(max_length=24, objective="mlm", whole_word=True, seed=3)
     config = dataclasses.replace(task().model.config, vocab_size=len(pieces))
-    one = Pretraining(
+    work = Pretraining(
         EncoderForPreTraining(new_encoder(config)).double(),
         long_word,
         None,
@@ -291,6 +291,6 @@ def test_rows_without_a_prediction_are_dropped_if_nothing_reads_them():
         EXACT,
         PretrainingRunSettings(size="tiny", rows_per_step=4),
     )
-    loss, sums, _ = whole_step(one, 0)
+    loss, sums, _ = whole_step(work, 0)
     assert np.isfinite(loss)
     assert 0 < sums["mlm_count"] < 4

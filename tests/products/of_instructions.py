@@ -14,7 +14,7 @@ LENGTHS = ([9, 9], [5, 12, 12, 1])  # of one length, as the fast path needs, and
 
 def states() -> dict[str, list[list[list[float]]]]:
     """The hidden states of each batch, by precision; "plain" are those of an encoder that is not prepared."""
-    found = {}
+    outputs = {}
     for name, runtime in {
         "plain": None,
         "fp32": Runtime(device="cpu", precision="fp32", products="packed"),
@@ -27,8 +27,8 @@ def states() -> dict[str, list[list[list[float]]]]:
                 observed(random_batch(lengths))
             prepare(model, runtime, scales=observed_scales(observed))
         dtype = None if runtime is None else runtime.dtype
-        found[name] = [model(random_batch(lengths), dtype=dtype).float().tolist() for lengths in LENGTHS]
-    return found
+        outputs[name] = [model(random_batch(lengths), dtype=dtype).float().tolist() for lengths in LENGTHS]
+    return outputs
 
 
 def _model() -> TransformerEncoder:

@@ -44,7 +44,9 @@ def results(model: EncoderForPreTraining, lengths: list[int], dtype: torch.dtype
     logits = model(batch, read=read, masked=torch.arange(len(read.positions)), noise=noise, dtype=dtype).mlm_logits
     model.zero_grad(set_to_none=True)
     logits.float().square().mean().backward()
-    gradients = {name: one.grad.clone() for name, one in model.named_parameters() if one.grad is not None}
+    gradients = {
+        name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None
+    }
     return {"logits": logits.detach(), **gradients}
 
 
@@ -57,11 +59,11 @@ def test_batches_of_all_lengths_share_a_few_graphs_and_change_no_number(dtype):
     first = results(model, SHAPES[0], dtype)
     graphs = counter.frame_count
     assert 0 < graphs <= MOST_GRAPHS
-    for lengths, one in zip(SHAPES, expected, strict=True):
-        found = results(model, lengths, dtype)
-        assert found.keys() == one.keys() == first.keys()
-        for name, tensor in found.items():
-            torch.testing.assert_close(tensor, one[name], atol=1e-6, rtol=1e-5)
+    for lengths, exact in zip(SHAPES, expected, strict=True):
+        actual = results(model, lengths, dtype)
+        assert actual.keys() == exact.keys() == first.keys()
+        for name, tensor in actual.items():
+            torch.testing.assert_close(tensor, exact[name], atol=1e-6, rtol=1e-5)
     assert counter.frame_count == graphs, "another batch needed another graph"
 
 
@@ -78,9 +80,9 @@ def test_generated_code_computes_the_same_within_rounding():
     model = model_of(2)
     expected = [results(model, lengths, torch.float32) for lengths in SHAPES]
     compile_layers(model.encoder, "cpu")
-    for lengths, one in zip(SHAPES, expected, strict=True):
+    for lengths, exact in zip(SHAPES, expected, strict=True):
         for name, tensor in results(model, lengths, torch.float32).items():
-            torch.testing.assert_close(tensor, one[name], atol=1e-5, rtol=1e-3)
+            torch.testing.assert_close(tensor, exact[name], atol=1e-5, rtol=1e-3)
 
 
 @pytest.mark.parametrize("architecture", ["modernbert", "awd-lstm"])

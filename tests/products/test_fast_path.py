@@ -38,9 +38,9 @@ def prepared(precision: str, kept: tuple[str, ...] = ()) -> TransformerEncoder:
         observe(observed)
         observed(random_batch([9, 9, 12, 30]))
         scales = observed_scales(observed)
-    found = prepare(model, RUNTIMES[precision], kept, scales)
-    assert isinstance(found, TransformerEncoder)
-    return found
+    encoder = prepare(model, RUNTIMES[precision], kept, scales)
+    assert isinstance(encoder, TransformerEncoder)
+    return encoder
 
 
 def without_fast_paths(model: TransformerEncoder) -> TransformerEncoder:
@@ -56,9 +56,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     call: Callable[[PreparedFastPath, Tensor, int, int], list[Tensor]] = PreparedFastPath.__call__
 
     def counting(self: PreparedFastPath, hidden: Tensor, rows: int, most: int) -> list[Tensor]:
-        found = call(self, hidden, rows, most)
-        calls.extend([rows] * len(found))
-        return found
+        states = call(self, hidden, rows, most)
+        calls.extend([rows] * len(states))
+        return states
 
     monkeypatch.setattr(PreparedFastPath, "__call__", counting)
     return calls

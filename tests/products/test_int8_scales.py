@@ -36,9 +36,9 @@ def test_fixed_scales_stay_close_to_fp32(hidden_act: str, precision: str, monkey
     assert set(scales) == {
         f"{n}.{name}" for n in range(3) for name in ("query", "attention_output", "intermediate", "output")
     }
-    found = prepare(copy.deepcopy(model), INT8, scales=scales)
-    assert isinstance(found.layers[0].output, FixedInt8Linear)
-    states = found(batch, dtype=INT8.dtype).float()
+    encoder = prepare(copy.deepcopy(model), INT8, scales=scales)
+    assert isinstance(encoder.layers[0].output, FixedInt8Linear)
+    states = encoder(batch, dtype=INT8.dtype).float()
     assert 0 < float((states - exact).abs().max()) < 0.2
     assert float(torch.cosine_similarity(states, exact).min()) > 0.998
 
@@ -47,9 +47,9 @@ def test_fixed_scales_stay_close_to_fp32(hidden_act: str, precision: str, monkey
 def test_fixed_scales_of_every_architecture_stay_close_to_fp32(architecture: str) -> None:
     model, batch = model_of(architecture)
     exact, scales = model(batch), calibrated(model, batch)
-    found = prepare(copy.deepcopy(model), INT8, scales=scales)
-    assert isinstance(found.layers[0].output, FixedInt8Linear)
-    states = found(batch, dtype=INT8.dtype).float()
+    encoder = prepare(copy.deepcopy(model), INT8, scales=scales)
+    assert isinstance(encoder.layers[0].output, FixedInt8Linear)
+    states = encoder(batch, dtype=INT8.dtype).float()
     assert 0 < float((states - exact).abs().max()) < 0.4
     assert float(torch.cosine_similarity(states, exact).min()) > 0.99
 
@@ -61,8 +61,8 @@ def test_a_row_does_not_depend_on_the_rows_around_it() -> None:
     for length in LENGTHS:
         part = slice(start, start + length)
         alone = Batch.from_flat(batch.token_ids[part].numpy(), batch.segment_ids[part].numpy(), [length])
-        found = prepared(alone, dtype=INT8.dtype)
-        torch.testing.assert_close(found.float(), together[part].float(), rtol=0, atol=0.05)
+        states = prepared(alone, dtype=INT8.dtype)
+        torch.testing.assert_close(states.float(), together[part].float(), rtol=0, atol=0.05)
         start += length
 
 

@@ -55,9 +55,9 @@ def test_a_prepared_bf16_encoder_is_as_close_to_fp32_as_a_plain_one(hidden_act: 
 def test_int8_stays_close_to_fp32(hidden_act: str) -> None:
     model, batch = wide_model(hidden_act=hidden_act), random_batch(LENGTHS)
     exact = model(batch)
-    found = prepare(copy.deepcopy(model), INT8)(batch, dtype=INT8.dtype).float()
-    assert 0 < float((found - exact).abs().max()) < 0.15
-    assert float(torch.cosine_similarity(found, exact).min()) > 0.999
+    states = prepare(copy.deepcopy(model), INT8)(batch, dtype=INT8.dtype).float()
+    assert 0 < float((states - exact).abs().max()) < 0.15
+    assert float(torch.cosine_similarity(states, exact).min()) > 0.999
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -66,12 +66,12 @@ def test_int8_of_every_architecture_stays_close_to_fp32(architecture: str) -> No
     model, batch = model_of(architecture)
     exact, read = model(batch), model.read_of_rows(batch)
     prepared = prepare(copy.deepcopy(model), INT8)
-    for found, expected in (
+    for states, expected in (
         (prepared(batch, dtype=INT8.dtype), exact),
         (prepared(batch, read=read, dtype=INT8.dtype), read.pick(exact)),
     ):
-        assert 0 < float((found.float() - expected).abs().max()) < 0.3
-        assert float(torch.cosine_similarity(found.float(), expected).min()) > 0.99
+        assert 0 < float((states.float() - expected).abs().max()) < 0.3
+        assert float(torch.cosine_similarity(states.float(), expected).min()) > 0.99
 
 
 def test_int8_products_are_exact_for_the_largest_numbers() -> None:
@@ -105,12 +105,12 @@ def test_the_last_layer_may_be_read_partially() -> None:
 def test_a_prepared_encoder_can_be_traced(flags: set[str], is_causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, *flags)
     chosen, model, batch = choose_inference("cpu", "int8"), wide_model(is_causal=is_causal), random_batch(LENGTHS)
-    exact, found = Trace(with_attentions=True), Trace(with_attentions=True)
+    exact, traced = Trace(with_attentions=True), Trace(with_attentions=True)
     model(batch, trace=exact)
-    prepare(copy.deepcopy(model), chosen, ["0.query", "1.output"])(batch, dtype=chosen.dtype, trace=found)
-    for ours, theirs in zip(found.hidden_states, exact.hidden_states, strict=True):
+    prepare(copy.deepcopy(model), chosen, ["0.query", "1.output"])(batch, dtype=chosen.dtype, trace=traced)
+    for ours, theirs in zip(traced.hidden_states, exact.hidden_states, strict=True):
         assert float(torch.cosine_similarity(ours.float(), theirs).min()) > 0.99
-    for layer, expected in zip(found.attentions, exact.attentions, strict=True):
+    for layer, expected in zip(traced.attentions, exact.attentions, strict=True):
         for ours, theirs in zip(layer, expected, strict=True):
             torch.testing.assert_close(ours.float(), theirs, rtol=0, atol=0.05)
 
@@ -276,8 +276,8 @@ def test_without_the_int8_products_of_torch_the_automatic_precision_is_used(
     assert (chosen.precision, chosen.products) == (instead, "plain")
     assert chosen.note == f"this build of torch lacks the int8 products of oneDNN, so {instead} is used"
     model, batch = wide_model(), random_batch(LENGTHS)
-    found = prepare(copy.deepcopy(model), chosen)(batch, dtype=chosen.dtype)
-    torch.testing.assert_close(found, model(batch, dtype=chosen.dtype), rtol=0, atol=1e-2)
+    states = prepare(copy.deepcopy(model), chosen)(batch, dtype=chosen.dtype)
+    torch.testing.assert_close(states, model(batch, dtype=chosen.dtype), rtol=0, atol=1e-2)
 
 
 def test_a_packed_model_can_be_copied() -> None:

@@ -39,9 +39,9 @@ def test_the_work_of_a_step_is_what_pytorch_counts(architecture):
         # With a trace, attention is plain products; the counter does not know the fused kernel of the CPU.
         trace = Trace(with_attentions=True)
         model(batch, read=read, masked=masked, trace=trace).mlm_logits.sum().backward()
-    found = forward_work(model.encoder, model.mlm, LENGTHS, np.asarray(read.counts), len(masked))
-    assert found is not None
-    assert PASSES * found.total == counter.get_total_flops()
+    work = forward_work(model.encoder, model.mlm, LENGTHS, np.asarray(read.counts), len(masked))
+    assert work is not None
+    assert PASSES * work.total == counter.get_total_flops()
 
 
 def test_the_work_of_bert_is_that_of_the_published_formula():
@@ -50,16 +50,16 @@ def test_the_work_of_bert_is_that_of_the_published_formula():
     model = bare_model(config)
     tokens, predictions = rows * length, int(rows * length * share)
     everything = np.full(rows, length)
-    found = forward_work(model.encoder, model.mlm, everything, everything, predictions)
+    work = forward_work(model.encoder, model.mlm, everything, everything, predictions)
     width, inner = 768, 3072
-    assert found.layers == tokens * 12 * 2 * (4 * width**2 + 2 * width * inner)
-    assert found.attention == tokens * 12 * 4 * width * length
-    assert found.head == predictions * 2 * (width**2 + width * 30522)
+    assert work.layers == tokens * 12 * 2 * (4 * width**2 + 2 * width * inner)
+    assert work.attention == tokens * 12 * 4 * width * length
+    assert work.head == predictions * 2 * (width**2 + width * 30522)
     # What is not read in the last layer is not computed.
     pruned = forward_work(model.encoder, model.mlm, everything, np.full(rows, 19), predictions)
     unread = tokens - rows * 19
-    assert found.layers - pruned.layers == unread * 2 * (2 * width**2 + 2 * width * inner)
-    assert found.attention - pruned.attention == unread * 4 * width * length
+    assert work.layers - pruned.layers == unread * 2 * (2 * width**2 + 2 * width * inner)
+    assert work.attention - pruned.attention == unread * 4 * width * length
 
 
 def test_a_window_limits_what_attention_computes():
@@ -67,8 +67,8 @@ def test_a_window_limits_what_attention_computes():
     shape = {"vocab_size": 90, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
     encoder = bare_model(config(**shape, intermediate_size=48, local_attention=8)).encoder
     lengths = np.array([100])
-    found = forward_work(encoder, None, lengths, lengths, 0)
-    assert found == Work(layers=found.layers, attention=4 * 32 * (100 * 100 + 100 * 9), head=0)
+    work = forward_work(encoder, None, lengths, lengths, 0)
+    assert work == Work(layers=work.layers, attention=4 * 32 * (100 * 100 + 100 * 9), head=0)
 
 
 def test_an_encoder_without_attention_is_not_counted():

@@ -26,8 +26,8 @@ def test_the_picture_is_drawn_and_shown(tmp_path: Path, monkeypatch) -> None:
 def test_every_architecture_is_in_the_family_and_nobody_descends_from_the_future() -> None:
     names = {architecture.config.display_name for architecture in ARCHITECTURES.values()}
     assert names <= set(family_picture.FAMILY)
-    for one in family_picture.FAMILY.values():
-        assert all(family_picture.FAMILY[parent].year <= one.year for parent in one.parents)
+    for system in family_picture.FAMILY.values():
+        assert all(family_picture.FAMILY[parent].year <= system.year for parent in system.parents)
 
 
 def test_each_of_the_29_systems_is_in_the_picture_and_has_a_command_that_exists() -> None:

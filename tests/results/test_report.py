@@ -283,8 +283,8 @@ def test_entities_are_scored_by_type_and_tags_confused(tmp_path: Path) -> None:
     spec = {"scheme": "IOB2", "labels": ["O", "B-PER", "B-LOC", "I-LOC"]}
     run = write_run(tmp_path / "run", "tagging", lines, spec=spec)
     tables = tables_of(write_finetuning_report([run]))
-    golds, given = [line["gold"] for line in lines], [line["prediction"]["tags"] for line in lines]
-    expected = entity_scores(golds, given, "IOB2")
+    golds, predicted = [line["gold"] for line in lines], [line["prediction"]["tags"] for line in lines]
+    expected = entity_scores(golds, predicted, "IOB2")
     assert tables[1][1:] == [
         ["LOC", "0.0000", "0.0000", "0.0000", "2", "1"],
         ["PER", "0.5000", "1.0000", "0.6667", "1", "2"],
@@ -384,9 +384,9 @@ def test_sentences_are_compared_by_their_entities_and_not_by_their_many_right_wo
     gold = "B-PER " + "O " * 8
     lines = {
         name: [
-            tags_line(str(n), "w " * 9, gold, gold if n < found else "O " * 9, [0.9] * 9) for n in range(60)
+            tags_line(str(n), "w " * 9, gold, gold if n < num_right else "O " * 9, [0.9] * 9) for n in range(60)
         ]
-        for name, found in (("good", 50), ("bad", 10))
+        for name, num_right in (("good", 50), ("bad", 10))
     }  # fmt: skip
     runs = [write_run(tmp_path / name, "tagging", lines[name], spec={"scheme": "IOB2"}) for name in lines]
     said: list[str] = []
@@ -555,13 +555,13 @@ def test_the_cost_of_pretraining_is_next_to_that_of_fine_tuning(tmp_path: Path) 
     def tuned(base: Path, kind: str, out: str) -> list[list[str]]:
         data = TaskData(train=examples_of(kind, 16), dev=examples_of(kind, 12, seed=1))
         finetune(str(base), SPECS[kind], data, tmp_path / out, settings, RecipeSettings(), seeds=2)
-        return next(one for one in tables_of(write_finetuning_report([tmp_path / out])) if one[0][0] == "stage")
+        return next(table for table in tables_of(write_finetuning_report([tmp_path / out])) if table[0][0] == "stage")
 
     header, first, best, every = tuned(before.path, "single", "run")
     record = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
     assert record["pretraining"] == {"steps": 1200, "tokens": 98_304, "seconds": 90.0}
-    tokens = [one["tokens"] for one in record["runs"]]
-    chosen = next(one for one in record["runs"] if one["folder"] == record["best"])
+    tokens = [run["tokens"] for run in record["runs"]]
+    chosen = next(run for run in record["runs"] if run["folder"] == record["best"])
     assert header == ["stage", "steps", "tokens", "time"]
     assert first == ["pre-training", "1,200", "98,304", "1 min 30 s"]
     assert best[:3] == ["fine-tuning, the best training", str(chosen["steps"]), f"{chosen['tokens']:,}"]
@@ -585,11 +585,13 @@ def test_a_cost_that_is_not_recorded_is_said_to_be(tmp_path: Path) -> None:
     finetune(base, SPECS["single"], data, tmp_path / "run", settings, RecipeSettings(), seeds=1)
     card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
     assert "| pre-training | not recorded | not recorded |" in card
-    rows = next(one for one in tables_of(write_finetuning_report([tmp_path / "run"])) if one[0][0] == "stage")
+    rows = next(table for table in tables_of(write_finetuning_report([tmp_path / "run"])) if table[0][0] == "stage")
     assert rows[1] == ["pre-training", "–", "–", "–"]
     older = write_run(tmp_path / "older", "classification", some_labels(30, 0.8))
     both = next(
-        one for one in tables_of(write_finetuning_report([older], tmp_path / "older.html")) if one[0][0] == "stage"
+        table
+        for table in tables_of(write_finetuning_report([older], tmp_path / "older.html"))
+        if table[0][0] == "stage"
     )
     assert [row[0] for row in both[1:]] == [
         "pre-training",

@@ -112,8 +112,8 @@ def test_hybrid_fuses_both_searches(embedder: Embedder) -> None:
     both = retriever.rank(query, HYBRID, 5)
     expected = {}
     for ranking in (words, vectors):
-        for rank, (place, _) in enumerate(ranking.row(0), start=1):
-            expected[place] = expected.get(place, 0) + 1 / (60 + rank)
+        for rank, (passage, _) in enumerate(ranking.row(0), start=1):
+            expected[passage] = expected.get(passage, 0) + 1 / (60 + rank)
     assert dict(both.row(0)) == pytest.approx(expected)
     assert len(words.row(0)) < len(both.row(0)) == 5
 
@@ -137,7 +137,7 @@ def test_depth_bounds_what_is_fused_and_read_again(embedder: Embedder) -> None:
     query = ["was a good film in rome"]
     result = retriever.side_by_side(query, VECTORS, top=4)
     assert list(result) == [VECTORS, BY_WORDS, HYBRID, "vectors, re-ranked"]
-    places = {name: [place for place, _ in ranking.row(0)] for name, ranking in result.items()}
+    places = {name: [passage for passage, _ in ranking.row(0)] for name, ranking in result.items()}
     assert len(places[VECTORS]) == len(places[BY_WORDS]) == 4
     assert set(places[HYBRID]) == {*places[VECTORS][:2], *places[BY_WORDS][:2]}
     assert sorted(places["vectors, re-ranked"]) == sorted(places[VECTORS][:2])
@@ -151,9 +151,9 @@ def test_a_model_of_pairs_reads_the_best_again() -> None:
     assert scorer.label == "1", "the last one"
     first = best(np.array([[5.0, 4.0, 3.0, -np.inf, 2.0]]), 4)
     result = reranked(scorer, ["a film"], TEXTS, first, top=3)
-    scores = scorer.scores("a film", [TEXTS[place] for place in (0, 1, 2, 4)])
+    scores = scorer.scores("a film", [TEXTS[passage] for passage in (0, 1, 2, 4)])
     expected = sorted(zip([0, 1, 2, 4], scores, strict=True), key=lambda pair: -pair[1])[:3]
-    assert result.row(0) == [(place, pytest.approx(score)) for place, score in expected]
+    assert result.row(0) == [(passage, pytest.approx(score)) for passage, score in expected]
     nobody = best(np.full((1, 2), -np.inf), 2)
     assert reranked(scorer, ["a film"], TEXTS, nobody, top=2).row(0) == []
 

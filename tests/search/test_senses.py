@@ -36,7 +36,10 @@ def find_occurrences(sentences: Iterable[str], word: str, rules: TextRules, **op
 
 
 def found_words(sentences: list[str], word: str, rules: TextRules = UNCASED) -> list[str]:
-    return [one.sentence[one.start : one.end] for one in find_occurrences(sentences, word, rules)]
+    return [
+        occurrence.sentence[occurrence.start : occurrence.end]
+        for occurrence in find_occurrences(sentences, word, rules)
+    ]
 
 
 def test_whole_words_are_found_by_the_rules_of_the_tokenizer() -> None:
@@ -59,7 +62,7 @@ def test_a_word_that_does_not_occur_is_reported_with_near_spellings() -> None:
 def test_of_many_occurrences_a_random_part_is_taken_in_order() -> None:
     sentences = [f"a {number}" for number in range(50)]
     result = find_occurrences(sentences, "a", UNCASED, most=10)
-    numbers = [int(one.sentence.split()[1]) for one in result]
+    numbers = [int(occurrence.sentence.split()[1]) for occurrence in result]
     assert len(numbers) == 10
     assert numbers == sorted(numbers)
     assert result == find_occurrences(sentences, "a", UNCASED, most=10)
@@ -69,8 +72,8 @@ def test_of_many_occurrences_a_random_part_is_taken_in_order() -> None:
 def test_each_occurrence_is_equally_likely_to_be_taken() -> None:
     counts = np.zeros(12)
     for seed in range(600):
-        for one in find_occurrences((f"a {number}" for number in range(12)), "a", UNCASED, most=3, seed=seed):
-            counts[int(one.sentence.split()[1])] += 1
+        for occurrence in find_occurrences((f"a {number}" for number in range(12)), "a", UNCASED, most=3, seed=seed):
+            counts[int(occurrence.sentence.split()[1])] += 1
     assert counts.sum() == 1800
     assert np.abs(counts / 600 - 0.25).max() < 0.08, "4.5 standard deviations"
 
@@ -87,11 +90,11 @@ def test_a_vector_is_the_mean_of_the_pieces_of_the_word(
 ) -> None:
     sentences = ["anna was in rome", "a film of the films and films in rome", "films"]
     result = find_occurrences(sentences, "films", UNCASED)
-    assert [one.start for one in result] == [14, 24, 0]
+    assert [occurrence.start for occurrence in result] == [14, 24, 0]
     vectors = occurrence_vectors(encoder, result, layers)
     pieces = [[5, 6], [8, 9], [1, 2]]  # of the row, behind [CLS]: "films" is film and ##s
-    for one, places, vector in zip(result, pieces, vectors, strict=True):
-        ids = TOKENIZER.encode(one.sentence)
+    for occurrence, places, vector in zip(result, pieces, vectors, strict=True):
+        ids = TOKENIZER.encode(occurrence.sentence)
         rows = pack_rows([ids], template=TOKENIZER.template, max_length=64)
         trace = Trace()
         encoder.model(Batch.from_flat(rows.token_ids, rows.segment_ids, rows.lengths), trace=trace)
@@ -102,12 +105,12 @@ def test_a_vector_is_the_mean_of_the_pieces_of_the_word(
 def test_of_a_long_sentence_the_part_around_the_word_is_read(encoder: FrozenEncoder) -> None:
     start, end = "the " * 100, " was" * 100
     for sentence in (f"{start}rome{end}", f"rome{end}{end}", f"{start}{start}rome"):
-        (one,) = find_occurrences([sentence], "rome", UNCASED)
+        (occurrences,) = find_occurrences([sentence], "rome", UNCASED)
         words = sentence.split()
-        place = words.index("rome")
-        first = max(0, min(place - 31, len(words) - 62))
+        index = words.index("rome")
+        first = max(0, min(index - 31, len(words) - 62))
         (short,) = find_occurrences([" ".join(words[first : first + 62])], "rome", UNCASED)
-        assert np.array_equal(occurrence_vectors(encoder, [one]), occurrence_vectors(encoder, [short]))
+        assert np.array_equal(occurrence_vectors(encoder, [occurrences]), occurrence_vectors(encoder, [short]))
 
 
 def clouds(*sizes: int) -> tuple[list[Occurrence], np.ndarray]:
@@ -171,6 +174,8 @@ def test_the_plane_keeps_distances_of_flat_points() -> None:
     flat = np.array([[0.0, 0, 0], [3, 0, 4], [0, 2, 0]])
     points, shown = plane(flat)
     assert shown == pytest.approx(1)
-    for one in range(3):
+    for number in range(3):
         for other in range(3):
-            assert np.linalg.norm(points[one] - points[other]) == pytest.approx(np.linalg.norm(flat[one] - flat[other]))
+            assert np.linalg.norm(points[number] - points[other]) == pytest.approx(
+                np.linalg.norm(flat[number] - flat[other])
+            )

@@ -47,7 +47,7 @@ def texts(tmp_path: Path) -> Path:
 
 def write_pairs(path: Path, count: int = len(TEXTS)) -> Path:
     pairs = zip(TEXTS[:count], [*TEXTS[1:count], TEXTS[0]], strict=True)
-    rows = [{"text1": one, "text2": other, "score": number % 5} for number, (one, other) in enumerate(pairs)]
+    rows = [{"text1": pair, "text2": other, "score": number % 5} for number, (pair, other) in enumerate(pairs)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
@@ -55,13 +55,13 @@ def write_pairs(path: Path, count: int = len(TEXTS)) -> Path:
 def test_texts_without_labels_fix_the_scales_of_a_sentence_encoder(folder: Path, texts: Path) -> None:
     exact = load_embedder(folder).embed(TEXTS)
     report = quantize(folder, texts, limit=1.0)
-    found = report.to_dict()
-    assert (found["metric"], found["fp32"], found["fixed"], found["kept"]) == ("cosine", 1.0, True, [])
+    values = report.to_dict()
+    assert (values["metric"], values["fp32"], values["fixed"], values["kept"]) == ("cosine", 1.0, True, [])
     int8 = load_embedder(folder, precision="int8")
     assert isinstance(int8.encoder.model.layers[0].output, FixedInt8Linear)
     cosine = float(np.mean(cosines(int8.embed(TEXTS), exact)))
     assert 0.98 < cosine < 1
-    assert found["int8"] == found["cosine"] == pytest.approx(cosine, abs=1e-4)
+    assert values["int8"] == values["cosine"] == pytest.approx(cosine, abs=1e-4)
     note = json.loads((folder / METADATA).read_text())["int8"]
     assert note["scales"]["rows"] == len(TEXTS)
     assert int8.settings["int8"] == [note["weight_bits"], digest_file(folder / SCALES)]
@@ -69,11 +69,11 @@ def test_texts_without_labels_fix_the_scales_of_a_sentence_encoder(folder: Path,
 
 def test_scored_pairs_measure_the_correlation_as_well(folder: Path, tmp_path: Path) -> None:
     report = quantize(folder, write_pairs(tmp_path / "pairs.jsonl"), limit=1.0)
-    found = report.to_dict()
-    assert found["metric"] == "spearman"
-    assert -1 <= found["int8"] <= 1
-    assert 0.98 < found["cosine"] < 1
-    assert f"(mean cosine of the vectors to fp32: {found['cosine']:.4f})" in report.lines()[1]
+    values = report.to_dict()
+    assert values["metric"] == "spearman"
+    assert -1 <= values["int8"] <= 1
+    assert 0.98 < values["cosine"] < 1
+    assert f"(mean cosine of the vectors to fp32: {values['cosine']:.4f})" in report.lines()[1]
 
 
 def test_layers_are_kept_until_the_cosine_is_within_the_limit(folder: Path, texts: Path) -> None:
@@ -139,6 +139,6 @@ def test_what_cannot_be_measured_is_refused_in_one_line(folder: Path, texts: Pat
         (ConfigError, "no head, for vectors", {"data": texts, "head": object}),
         (InputError, "the folder of a model", {"data": texts, "model": "starter"}),
     ]
-    for kind, told, given in refused:
+    for kind, told, options in refused:
         with pytest.raises(kind, match=told):
-            quantize(**{"model": folder, "limit": 1.0, **given})
+            quantize(**{"model": folder, "limit": 1.0, **options})

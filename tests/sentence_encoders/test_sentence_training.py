@@ -125,21 +125,21 @@ def test_hard_negatives_are_near_and_no_partners(base: str) -> None:
     embedder = load_embedder(base)
     result = with_hard_negatives(pairs, embedder, 2)
     partners = {(pair.first, pair.second) for pair in pairs if isinstance(pair, TextExample)}
-    assert sum(isinstance(one, TripletExample) for one in result) > 6
-    for one in result:
-        if isinstance(one, TripletExample):
-            vectors = embedder.embed(one.texts)
+    assert sum(isinstance(example, TripletExample) for example in result) > 6
+    for example in result:
+        if isinstance(example, TripletExample):
+            vectors = embedder.embed(example.texts)
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
             cosines = vectors[1:] @ vectors[0]
             assert (cosines[1:] <= LIMIT * cosines[0] + 1e-5).all()
-            assert all((one.texts[0], text) not in partners for text in one.texts[2:])
+            assert all((example.texts[0], text) not in partners for text in example.texts[2:])
 
 
 def test_the_held_out_tenth_of_labelled_pairs_has_every_label(tmp_path: Path) -> None:
     labels = ["entailment"] * 4 + ["contradiction"] * 56
     lines = [{"text1": f"a {n}", "text2": f"b {n}", "label": label} for n, label in enumerate(labels)]
     _, data = read_task("pairs", lines_file(tmp_path / "pairs.jsonl", *lines), None)
-    assert Counter(one.label for one in data.dev) == {"entailment": 1, "contradiction": 6}
+    assert Counter(example.label for example in data.dev) == {"entailment": 1, "contradiction": 6}
 
 
 def test_hard_negatives_need_pairs_without_labels(base: str) -> None:
@@ -177,14 +177,14 @@ def test_a_sentence_encoder_teaches_its_cosines(base: str, tmp_path: Path) -> No
     embedder = load_embedder(teacher / "model")
 
     def cosine(first: str, second: str) -> float:
-        one, other = embedder.for_queries().embed([first])[0], embedder.for_passages().embed([second])[0]
-        return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
+        query_vector, other = embedder.for_queries().embed([first])[0], embedder.for_passages().embed([second])[0]
+        return float(query_vector @ other / np.linalg.norm(query_vector) / np.linalg.norm(other))
 
     example = TextExample(id="1", first="good", second="bad")
-    for place in (teacher, teacher / "model"):
-        name, pairs = taught(place, "pairs", [example] * 3)
+    for source in (teacher, teacher / "model"):
+        name, pairs = taught(source, "pairs", [example] * 3)
         assert name == "similarity"
-        assert [one.label for one in pairs] == pytest.approx([cosine("good", "bad")] * 3, abs=1e-5)
+        assert [pair.label for pair in pairs] == pytest.approx([cosine("good", "bad")] * 3, abs=1e-5)
     _, triplets = taught(teacher, "triplets", [TripletExample(id="1", texts=("good", "fine", "bad", "rome"))])
     assert triplets[0].margin == pytest.approx(cosine("good", "fine") - cosine("good", "bad"), abs=1e-5)
     result = bertsmith.finetune(base, "pairs", tmp_path / "run", teacher=teacher, **options)
@@ -212,10 +212,10 @@ def test_a_cosine_of_the_teacher_is_learned_by_a_narrower_student(base: str, tmp
     bertsmith.make_static_vectors(base, tmp_path / "student", dimensions=8)
     texts = [f"{a} {b}" for a in (*GOOD, *BAD) for b in PLACES]
     both = list(zip(texts, texts[3:] + texts[:3], strict=True))
-    pairs = [TextExample(id=str(n), first=one, second=other) for n, (one, other) in enumerate(both)]
+    pairs = [TextExample(id=str(n), first=vectors, second=other) for n, (vectors, other) in enumerate(both)]
 
     def cosines(name: str) -> npt.NDArray[np.float64]:
-        return np.array([one.label for one in taught(tmp_path / name, "pairs", pairs)[1]])
+        return np.array([example.label for example in taught(tmp_path / name, "pairs", pairs)[1]])
 
     gold = cosines("teacher")
     dev = ({"text1": a, "text2": b, "score": float(score)} for (a, b), score in zip(both, gold, strict=True))
@@ -241,10 +241,10 @@ def test_hard_negatives_are_recorded_and_a_resumed_run_has_as_many(base: str, tm
 def test_contrastive_pairs_have_both_kinds_and_depend_on_the_seed_alone() -> None:
     examples = [TextExample(id=str(n), first=f"text {n}", label="ab"[n % 2]) for n in range(8)]
     pairs = contrastive_pairs(examples, 1, per_text=3)
-    label = {one.first: one.label for one in examples}
+    label = {example.first: example.label for example in examples}
     assert len(pairs) == 8 * 6
-    assert all((label[one.first] == label[one.second]) == (one.label == 1.0) for one in pairs)
-    assert all(one.first != one.second for one in pairs)
+    assert all((label[pair.first] == label[pair.second]) == (pair.label == 1.0) for pair in pairs)
+    assert all(pair.first != pair.second for pair in pairs)
     assert pairs == contrastive_pairs(examples, 1, per_text=3)
     assert pairs != contrastive_pairs(examples, 2, per_text=3)
 
@@ -252,14 +252,14 @@ def test_contrastive_pairs_have_both_kinds_and_depend_on_the_seed_alone() -> Non
 def test_few_labels_train_vectors_and_then_a_layer_and_resume_to_the_same_bytes(base: str, tmp_path: Path) -> None:
     records = [{"text": f"the {word} film", "label": name} for name, part in (("+", GOOD), ("-", BAD)) for word in part]
     train = lines_file(tmp_path / "few.jsonl", *records)
-    given = {"train": train, "dev": train, "recipe": "setfit", "seeds": 1, "precision": "fp32", "baselines": False}
-    result = bertsmith.finetune(base, "classification", tmp_path / "run", **given)
+    options = {"train": train, "dev": train, "recipe": "setfit", "seeds": 1, "precision": "fp32", "baselines": False}
+    result = bertsmith.finetune(base, "classification", tmp_path / "run", **options)
     assert result.runs[0].scores["accuracy"] > 0.7
     layer = (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
     vectors = tmp_path / "run" / "continued" / "pairs" / "model" / "model.safetensors"
     assert vectors.read_bytes() != (Path(base) / "model.safetensors").read_bytes()
     (tmp_path / "run" / "report.json").unlink()
-    bertsmith.finetune(base, "classification", tmp_path / "run", resume=True, **given)
+    bertsmith.finetune(base, "classification", tmp_path / "run", resume=True, **options)
     assert (tmp_path / "run" / "model" / "model.safetensors").read_bytes() == layer
 
 
@@ -267,8 +267,8 @@ def test_baselines_of_few_labels_read_vectors_that_have_not_seen_the_labels(base
     records = [{"text": f"the {word} film", "label": name} for name, part in (("+", GOOD), ("-", BAD)) for word in part]
     train = lines_file(tmp_path / "few.jsonl", *records)
     for recipe in ("auto", "setfit"):
-        given = {"train": train, "dev": train, "recipe": recipe, "seeds": 1, "precision": "fp32", "device": "cpu"}
-        bertsmith.finetune(base, "classification", tmp_path / recipe, **given)
+        options = {"train": train, "dev": train, "recipe": recipe, "seeds": 1, "precision": "fp32", "device": "cpu"}
+        bertsmith.finetune(base, "classification", tmp_path / recipe, **options)
     for name in (LINES_FILE, WEIGHTS_FILE):
         assert (tmp_path / "auto" / name).read_bytes() == (tmp_path / "setfit" / name).read_bytes()
 
@@ -288,11 +288,11 @@ def test_labels_with_one_text_each_are_refused_for_few_labels() -> None:
 def test_labels_with_one_text_each_are_not_learned_from_pairs_by_default(base: str, tmp_path: Path) -> None:
     encoder = write_sentence_encoder(base, tmp_path / "encoder", "mean")
     train = lines_file(tmp_path / "one.jsonl", *({"text": f"the {word} film", "label": word} for word in GOOD[:3]))
-    given = {"train": train, "seeds": 1, "precision": "fp32", "device": "cpu"}
-    bertsmith.finetune(encoder, "classification", tmp_path / "run", **given)
+    options = {"train": train, "seeds": 1, "precision": "fp32", "device": "cpu"}
+    bertsmith.finetune(encoder, "classification", tmp_path / "run", **options)
     assert not (tmp_path / "run" / "continued").exists()
     with pytest.raises(ConfigError, match=r'two different texts.*use `recipe="auto"`'):
-        bertsmith.finetune(encoder, "classification", tmp_path / "asked", recipe="setfit", **given)
+        bertsmith.finetune(encoder, "classification", tmp_path / "asked", recipe="setfit", **options)
 
 
 def test_the_recipe_for_few_labels_refuses_other_tasks(base: str, tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ def test_few_labels_are_checked_before_the_vectors_are_trained(base: str, tmp_pa
     records = [{"text": f"the {word} film", "label": name} for name, part in (("+", GOOD), ("-", BAD)) for word in part]
     train = lines_file(tmp_path / "few.jsonl", *records)
     other = lines_file(tmp_path / "other.jsonl", {"text": "a film", "label": "neither"})
-    given = {"train": train, "recipe": "setfit", "seeds": 1, "precision": "fp32", "baselines": False}
+    options = {"train": train, "recipe": "setfit", "seeds": 1, "precision": "fp32", "baselines": False}
     for changes, message in (
         ({"dev": other}, "a known label"),
         ({"continue_minutes": 1.0}, "setfit by itself; found `continue_minutes`"),
@@ -313,7 +313,7 @@ def test_few_labels_are_checked_before_the_vectors_are_trained(base: str, tmp_pa
         ({"resume": True}, "a run in"),
     ):
         with pytest.raises(BertsmithError, match=message):
-            bertsmith.finetune(base, "classification", tmp_path / "run", **{"dev": train, **given, **changes})
+            bertsmith.finetune(base, "classification", tmp_path / "run", **{"dev": train, **options, **changes})
         assert not (tmp_path / "run").exists()
 
 
@@ -367,10 +367,10 @@ def write_sentence_encoder(base: str, folder: Path, pooling: str) -> str:
 def test_an_interrupted_training_on_pairs_is_resumed_with_its_recipe(base: str, tmp_path: Path) -> None:
     records = [{"text": f"the {word} film", "label": name} for name, part in (("+", GOOD), ("-", BAD)) for word in part]
     train = lines_file(tmp_path / "few.jsonl", *records)
-    given = {"train": train, "dev": train, "seeds": 1, "precision": "fp32", "baselines": False}
-    bertsmith.finetune(base, "classification", tmp_path / "run", recipe="setfit", **given)
+    options = {"train": train, "dev": train, "seeds": 1, "precision": "fp32", "baselines": False}
+    bertsmith.finetune(base, "classification", tmp_path / "run", recipe="setfit", **options)
     shutil.copytree(tmp_path / "run" / "continued", tmp_path / "again" / "continued")
-    bertsmith.finetune(base, "classification", tmp_path / "again", resume=True, **given)
+    bertsmith.finetune(base, "classification", tmp_path / "again", resume=True, **options)
     model = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("run", "again")]
     assert model[0] == model[1]
 

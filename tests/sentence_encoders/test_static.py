@@ -44,8 +44,8 @@ def test_frequent_pieces_weigh_less_and_a_text_decides_which_those_are(base: str
     text = tmp_path / "text.txt"
     text.write_text("the the the the film\n" * 50, encoding="utf-8")
     tables = {}
-    for name, given in (("zipf", None), ("text", str(text))):
-        bertsmith.make_static_vectors(base, tmp_path / name, text=given)
+    for name, text_option in (("zipf", None), ("text", str(text))):
+        bertsmith.make_static_vectors(base, tmp_path / name, text=text_option)
         tables[name] = load_file(tmp_path / name / "model.safetensors")["embedding.weight"]
     the, rome = (TOKENIZER.vocabulary.pieces.index(word) for word in ("the", "rome"))
     ratio = {name: np.linalg.norm(table[the]) / np.linalg.norm(table[rome]) for name, table in tables.items()}
@@ -76,8 +76,8 @@ def test_static_vectors_are_trained_like_any_encoder_and_special_pieces_stay_wit
         learning_rate=0.05, baselines=False,
     )  # fmt: skip
     before, after = (
-        load_file(place / "model.safetensors")["embedding.weight"]
-        for place in (tmp_path / "static", tmp_path / "run" / "model")
+        load_file(model / "model.safetensors")["embedding.weight"]
+        for model in (tmp_path / "static", tmp_path / "run" / "model")
     )
     assert not after[:5].any()
     assert np.abs(after - before).max() > 0.01

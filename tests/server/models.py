@@ -74,8 +74,8 @@ def _write_sentences(folder: Path) -> Path:
     modules = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
     said: dict[str, Any] = {
         "modules.json": [
-            {"idx": n, "path": place, "type": f"sentence_transformers.models.{modules[place]}"}
-            for n, place in enumerate(modules)
+            {"idx": n, "path": module, "type": f"sentence_transformers.models.{modules[module]}"}
+            for n, module in enumerate(modules)
         ],
         "1_Pooling/config.json": {"pooling_mode_cls_token": True},
         "sentence_bert_config.json": {"max_seq_length": 20},
@@ -116,7 +116,7 @@ class FakeModel:
         self.calls: list[list[str]] = []
         self.passes: list[str] = []
         encoder = torch.nn.Identity()
-        encoder.register_forward_hook(lambda module, given, found: self.passes.append(found))
+        encoder.register_forward_hook(lambda module, inputs, outputs: self.passes.append(outputs))
         self.encoder = SimpleNamespace(runtime=SimpleNamespace(device="cpu"), model=encoder)
         self.hooked = (encoder,)
 

@@ -32,9 +32,9 @@ from tasks.task_samples import SPECS
 def serve(models: dict[str, Model], script: Callable[[Client], Awaitable[Any]], **limits: Any) -> Any:
     async def run() -> Any:
         async with asyncio.timeout(60), running(create_app(models, ServerSettings(**limits))) as client:
-            found = await script(client)
+            outcome = await script(client)
             assert client.app.service.held.count == 0, "nothing stays held"
-            return found
+            return outcome
 
     return asyncio.run(run())
 
@@ -91,8 +91,8 @@ def test_the_bound_of_a_route_covers_its_large_replies(
     works: list[Work] = []
     put = WorkQueue.put
 
-    def recorded(*given: Any) -> Work:
-        works.append(put(*given))
+    def recorded(*arguments: Any) -> Work:
+        works.append(put(*arguments))
         return works[-1]
 
     monkeypatch.setattr(WorkQueue, "put", recorded)
@@ -221,18 +221,18 @@ def test_two_threads_cannot_both_hold_the_last_bytes() -> None:
     class Watched(HeldMemory):
         """Readers of the count wait for each other for a moment."""
 
-        found = 0
+        stored = 0
 
         @property
         def count(self) -> int:
-            found = self.found
+            stored = self.stored
             with contextlib.suppress(threading.BrokenBarrierError):
                 barrier.wait(0.2)
-            return found
+            return stored
 
         @count.setter
         def count(self, value: int) -> None:
-            self.found = value
+            self.stored = value
 
     memory = Watched(ServerSettings(max_held=1_000_000), Metrics())
     admitted: list[bool] = []

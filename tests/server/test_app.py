@@ -59,17 +59,17 @@ def test_embeddings_have_the_form_of_openai(models: dict[str, Model]) -> None:
 def test_embeddings_are_made_with_the_prompt_that_a_request_names(models: dict[str, Model]) -> None:
     async def script(client: Client) -> None:
         model, asked = models["sentences"], {"model": "sentences", "input": ["the film", "a plot"]}
-        own, named, bare = [
+        replies, named, bare = [
             await client.post("/v1/embeddings", {**asked, **more})
             for more in ({}, {"prompt_name": "query"}, {"prompt_name": "none"})
         ]
-        assert own.json == named.json
+        assert replies.json == named.json
         assert bare.json["usage"]["tokens_in"] == sum(model.tokens(asked["input"], "embed", prompt="none"))
         assert bare.json["usage"]["tokens_in"] < named.json["usage"]["tokens_in"]
         for reply, prompt in ((named, "query"), (bare, "none")):
-            found = [item["embedding"] for item in reply.json["data"]]
+            vectors = [item["embedding"] for item in reply.json["data"]]
             wanted = model.embed(asked["input"], prompt=prompt)
-            np.testing.assert_allclose(found, wanted, rtol=BATCH_TOLERANCE, atol=BATCH_TOLERANCE)
+            np.testing.assert_allclose(vectors, wanted, rtol=BATCH_TOLERANCE, atol=BATCH_TOLERANCE)
         wrong = await client.post("/v1/embeddings", {**asked, "prompt_name": "qury"})
         assert wrong.status == 422
         assert "did you mean 'query'" in wrong.json["error"]["message"]
@@ -81,8 +81,8 @@ def test_token_ids_are_the_text_that_they_spell(models: dict[str, Model]) -> Non
     async def script(client: Client) -> None:
         texts = ["the films", "a plot"]
         ids = [models["novels"].tokenizer.encode(text).tolist() for text in texts]
-        for given in (ids, ids[0]):
-            by_ids = await client.post("/v1/embeddings", {"model": "novels", "input": given})
+        for tokens in (ids, ids[0]):
+            by_ids = await client.post("/v1/embeddings", {"model": "novels", "input": tokens})
             by_text = await client.post(
                 "/v1/embeddings", {"model": "novels", "input": texts[: len(by_ids.json["data"])]}
             )
@@ -325,7 +325,7 @@ def test_browsers_get_the_icon_that_they_ask_for_by_themselves(models: dict[str,
 
 def test_the_models_are_listed(models: dict[str, Model]) -> None:
     async def script(client: Client) -> None:
-        shown = {one["name"]: one for one in (await client.get("/models")).json["models"]}
+        shown = {model["name"]: model for model in (await client.get("/models")).json["models"]}
         assert list(shown) == list(models)
         assert shown["reviews"] == {
             "name": "reviews", "task": "classification",
@@ -335,7 +335,7 @@ def test_the_models_are_listed(models: dict[str, Model]) -> None:
         }  # fmt: skip
         assert [shown[name]["pair"] for name in ("pairs", "stars", "names", "novels")] == [True, False, None, None]
         assert (shown["answers"]["max_question"], shown["sentences"]["embed_length"]) == (9, 20)
-        ids = [one["id"] for one in (await client.get("/v1/models")).json["data"]]
+        ids = [row["id"] for row in (await client.get("/v1/models")).json["data"]]
         assert ids == list(models)
 
     serve(models, script)

@@ -24,9 +24,9 @@ def serve(models: dict[str, Model], script: Callable[[Client], Awaitable[Any]], 
     async def run() -> Any:
         app = create_app(models, ServerSettings(**{**LIMITS, **limits}))
         async with asyncio.timeout(60), running(app) as client:
-            found = await script(client)
+            outcome = await script(client)
             assert (await client.post("/fill", {"texts": ["the [MASK]"]})).status == 200, "the server goes on"
-            return found
+            return outcome
 
     return asyncio.run(run())
 
@@ -146,7 +146,7 @@ def test_bad_bodies_do_not_affect_good_ones_in_the_same_batch(models: dict[str, 
         replies = await asyncio.gather(*good, *bad)
         assert [reply.status for reply in replies] == [200] * 30 + [status for _, _, status, _ in BODIES]
         gaps = [reply.json["predictions"][0]["gaps"][0] for reply in replies[:30]]
-        assert len({tuple(found["piece"] for found in gap) for gap in gaps}) == 1
+        assert len({tuple(guess["piece"] for guess in gap) for gap in gaps}) == 1
 
     serve(models, script)
 
@@ -155,13 +155,13 @@ def lists_of(schema: Any) -> list[dict[str, Any]]:
     """Every list schema inside a pydantic core schema."""
     inside = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list | tuple) else ()
     here = [schema] if isinstance(schema, dict) and schema.get("type") == "list" else []
-    return here + [found for one in inside for found in lists_of(one)]
+    return here + [inner for value in inside for inner in lists_of(value)]
 
 
 @pytest.mark.parametrize("asked", [route.request_schema for route in ROUTES], ids=lambda asked: asked.__name__)
 def test_a_large_body_of_wrong_items_is_one_mistake(asked: type[BaseModel]) -> None:
     lists = lists_of(asked.__pydantic_core_schema__)
-    assert all(found["fail_fast"] for found in lists)
+    assert all(inner["fail_fast"] for inner in lists)
     for name in {
         "input",
         "texts",
@@ -173,9 +173,9 @@ def test_a_large_body_of_wrong_items_is_one_mistake(asked: type[BaseModel]) -> N
         "stories",
     } & asked.model_fields.keys():
         for items in (b"0.5," * 250_000, b"[null]," * 150_000, b'{"a": 1},' * 100_000):
-            with pytest.raises(ValidationError) as found:
+            with pytest.raises(ValidationError) as caught:
                 asked.model_validate_json(b'{"%s": [%s0]}' % (name.encode(), items))
-            assert found.value.error_count() < 10, "one of each kind that an item may be, and keys that are missing"
+            assert caught.value.error_count() < 10, "one of each kind that an item may be, and keys that are missing"
 
 
 def test_a_body_of_more_values_than_texts_need_is_refused_before_it_is_parsed(models: dict[str, Any]) -> None:

@@ -19,9 +19,9 @@ FOREIGN = ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "
 FOREIGN += ["localhost:80:90", "[localhost", "[::1", "::1", "user@localhost", "localhost,evil.example", "localhost/"]
 
 
-def serve(models: dict[str, Model], script: Callable[[Client], Awaitable[Any]], *given: Any) -> Any:
+def serve(models: dict[str, Model], script: Callable[[Client], Awaitable[Any]], *options: Any) -> Any:
     async def run() -> Any:
-        async with asyncio.timeout(60), running(create_app(models, None, *given)) as client:
+        async with asyncio.timeout(60), running(create_app(models, None, *options)) as client:
             return await script(client)
 
     return asyncio.run(run())

@@ -19,8 +19,8 @@ def test_requests_that_are_merged_are_answered_as_each_text_alone(
     precision: str, native: tuple[str, ...], fixed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = loaded(tmp_path, precision, native, fixed, monkeypatch)
-    given = [text for text in texts() if text]
-    groups = [given[start : start + 3] for start in range(0, len(given), 3)]
+    asked = [text for text in texts() if text]
+    groups = [asked[start : start + 3] for start in range(0, len(asked), 3)]
     app = create_app({"model": model}, ServerSettings(batch_tokens=128))
 
     async def serve() -> Sequence[Reply]:
@@ -32,10 +32,12 @@ def test_requests_that_are_merged_are_answered_as_each_text_alone(
     replies = asyncio.run(serve())
     assert [reply.status for reply in replies] == [200] * len(replies)
     classes, vectors = replies[: len(groups)], replies[len(groups) :]
-    found = [list(one["probabilities"].values()) for reply in classes for one in reply.json["predictions"]]
-    alone = np.concatenate([probabilities(model, [text]) for text in given])
-    np.testing.assert_allclose(found, alone, rtol=0, atol=LOW_PRECISION_TOLERANCE)
+    shares = [
+        list(prediction["probabilities"].values()) for reply in classes for prediction in reply.json["predictions"]
+    ]
+    alone = np.concatenate([probabilities(model, [text]) for text in asked])
+    np.testing.assert_allclose(shares, alone, rtol=0, atol=LOW_PRECISION_TOLERANCE)
     served = np.array([item["embedding"] for reply in vectors for item in reply.json["data"]])
     served /= np.linalg.norm(served, axis=1, keepdims=True)
-    alone = np.concatenate([unit_vectors(model, [text]) for text in given])
+    alone = np.concatenate([unit_vectors(model, [text]) for text in asked])
     np.testing.assert_allclose(served, alone, rtol=0, atol=LOW_PRECISION_TOLERANCE)

@@ -61,10 +61,12 @@ def test_a_number_that_is_not_finite_is_an_error_that_names_the_text(
     models: dict[str, Model], name: str, ability: str, ask: Callable[[Model, list[str]], Any]
 ) -> None:
     assert len(ask(models[name], [GOOD, GOOD])) >= 1
-    with pytest.raises(NotFiniteError, match=r"expected numbers from the model for .*; found NaN or infinity") as found:
+    with pytest.raises(
+        NotFiniteError, match=r"expected numbers from the model for .*; found NaN or infinity"
+    ) as caught:
         ask(models[name], [GOOD, GOOD, POISON, GOOD, POISON])
-    assert found.value.index == 2
-    assert " 3" in str(found.value).split(";")[0]
+    assert caught.value.index == 2
+    assert " 3" in str(caught.value).split(";")[0]
 
 
 def test_the_attention_view_and_the_word_layer_refuse_too(models: dict[str, Model]) -> None:

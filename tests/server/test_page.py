@@ -78,7 +78,7 @@ def test_the_page_is_whole_small_and_has_no_code_or_style_inside() -> None:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
-    program = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    program = next((field for name in BROWSERS if (field := shutil.which(name))), None)
     if program is None:
         pytest.skip("needs chromium; none is installed")
     with api.sync_playwright() as playwright:
@@ -551,7 +551,7 @@ def test_everything_has_a_name_and_can_be_read(browser, stub, scheme):
             assert poor == {}, view
 
 
-def _contrasts(found: list[Any]) -> Iterator[tuple[str, float]]:
+def _contrasts(rows: list[Any]) -> Iterator[tuple[str, float]]:
     """The contrast of each text to its background, by the formula of WCAG 2."""
 
     def over(front: list[float], back: list[float]) -> list[float]:
@@ -563,7 +563,7 @@ def _contrasts(found: list[Any]) -> Iterator[tuple[str, float]]:
         linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    for text, color, behind in found:
+    for text, color, behind in rows:
         back = behind[-1]
         for layer in behind[-2::-1]:
             back = over(layer, back)
@@ -604,7 +604,7 @@ def test_a_finger_shows_the_probability_of_an_entity(browser, stub):
         marks = section.locator(".answer mark")
         for tapped, other in ((0, 1), (1, 0)):
             marks.nth(tapped).tap()
-            assert [marks.nth(one).evaluate(after) for one in (tapped, other)] == ['"90.0%"', "none"]
+            assert [marks.nth(element).evaluate(after) for element in (tapped, other)] == ['"90.0%"', "none"]
         assert "Tap a piece to see what it attends to." in visit.open("attention").inner_text()
     with _visit(browser, stub.address) as visit:
         assert "Point at a piece to see what it attends to." in visit.open("attention").inner_text()
@@ -784,7 +784,7 @@ def test_what_is_shown_is_what_the_library_says(browser, tiny_models):
     with _real_server(tiny_models) as address, _visit(browser, address) as visit:
         section = visit.run("fill")
         [[result]] = base.fill(_written(section, "Text"))
-        assert _bars(section) == near({one.piece: one.probability for one in result})
+        assert _bars(section) == near({guess.piece: guess.probability for guess in result})
         section = visit.run("next")
         [result] = base.next_sentence([_written(section, "Text", "Second text")])
         assert _bars(section)["It follows"] == near(result.probability)
@@ -808,7 +808,7 @@ def test_what_is_shown_is_what_the_library_says(browser, tiny_models):
         [result] = tiny_models["tags"].tag(_written(section, "Text"))
         assert result.entities, "something is marked"
         text = _written(section, "Text")[0]
-        wanted = [text[slice(*one.characters)] + one.type for one in result.entities]
+        wanted = [text[slice(*entity.characters)] + entity.type for entity in result.entities]
         assert _lines(section, ".answer mark") == wanted
         section = visit.run("answer")
         question, context = _written(section, "Question", "Text")

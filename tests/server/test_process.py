@@ -60,8 +60,8 @@ def started(*arguments: object, limits: Sequence[str] = ()) -> Iterator[Server]:
         said = b""
         for line in process.stderr:
             said += line
-            if found := ADDRESS.search(line):
-                yield Server(process, int(found[2]))
+            if address := ADDRESS.search(line):
+                yield Server(process, int(address[2]))
                 break
         else:
             raise AssertionError(said.decode())
@@ -78,8 +78,8 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def server(paths: dict[str, Path]) -> Iterator[Server]:
     limits = ("--read-seconds", "1", "--write-seconds", "1", "--max-characters", "200000")
-    with started("--model", paths["novels"], "--model", f"mine={paths['reviews']}", *limits) as found:
-        yield found
+    with started("--model", paths["novels"], "--model", f"mine={paths['reviews']}", *limits) as process:
+        yield process
 
 
 def test_the_command_serves_models_by_their_names(server: Server) -> None:
@@ -96,8 +96,8 @@ def test_the_client_of_openai_gets_its_vectors(server: Server) -> None:
         packed = client.embeddings.create(model="novels", input=texts)  # the client asks for base64 by itself
         plain = client.embeddings.create(model="novels", input=texts, encoding_format="float")
         assert [item.index for item in packed.data] == [0, 1, 2]
-        for one, other in zip(packed.data, plain.data, strict=True):
-            assert one.embedding == pytest.approx(other.embedding, rel=BATCH_TOLERANCE, abs=BATCH_TOLERANCE)
+        for row, other in zip(packed.data, plain.data, strict=True):
+            assert row.embedding == pytest.approx(other.embedding, rel=BATCH_TOLERANCE, abs=BATCH_TOLERANCE)
         assert packed.data[0].embedding == packed.data[2].embedding
         assert (packed.usage.prompt_tokens, packed.usage.total_tokens) == (12, 12)
         assert [model.id for model in client.models.list()] == ["novels", "mine"]

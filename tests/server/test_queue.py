@@ -69,7 +69,7 @@ def test_an_idle_model_starts_at_once_and_later_requests_are_batched() -> None:
     async def script(client: Client) -> None:
         asked = await behind_a_closed_door(client, model, [("a",), ("bb",), ("ccc", "d"), ("ee",)])
         model.let.set()
-        assert [vectors(await one) for one in asked] == [[1], [2], [3, 1], [2]]
+        assert [vectors(await future) for future in asked] == [[1], [2], [3, 1], [2]]
 
     serve(model, script)
     assert model.calls == [["a"], ["bb", "ccc", "d", "ee"]]
@@ -81,7 +81,7 @@ def test_a_batch_is_as_large_as_the_budget_of_tokens() -> None:
     async def script(client: Client) -> None:
         asked = await behind_a_closed_door(client, model, [("a",), ("bbb", "ccc"), ("ddd",), ("e" * 20,), ("f",)])
         model.let.set()
-        assert [vectors(await one) for one in asked] == [[1], [3, 3], [3], [20], [1]]
+        assert [vectors(await future) for future in asked] == [[1], [3, 3], [3], [20], [1]]
 
     serve(model, script, batch_tokens=7)
     # A row is never longer than the 8 tokens that the model reads, so a text of 20 counts 8: more than the budget.
@@ -95,7 +95,7 @@ def test_a_large_request_does_not_delay_small_ones() -> None:
         large = tuple("x" * 4 for _ in range(6))
         asked = await behind_a_closed_door(client, model, [("a",), large, ("bb",), ("cc",)])
         model.let.set()
-        assert [vectors(await one) for one in asked] == [[1], [4] * 6, [2], [2]]
+        assert [vectors(await future) for future in asked] == [[1], [4] * 6, [2], [2]]
 
     serve(model, script, batch_tokens=8)
     assert model.calls == [["a"], ["xxxx"] * 2, ["bb", "cc", "xxxx"], ["xxxx"] * 2, ["xxxx"]]
@@ -112,7 +112,7 @@ def test_too_many_waiting_texts_get_429_with_retry_after() -> None:
         assert "try again in" in refused.error
         fits = asyncio.ensure_future(embed(client, "g"))
         model.let.set()
-        assert [vectors(await one) for one in (*asked, fits)] == [[1], [1, 1], [1], [1]]
+        assert [vectors(await future) for future in (*asked, fits)] == [[1], [1, 1], [1], [1]]
         assert vectors(await embed(client, *"abcdefg")) == [1] * 7  # where nothing waits, one request may be larger
 
     serve(model, script, max_waiting=4)
@@ -165,7 +165,7 @@ async def computed_together(
     model.one_by_one = True
     before = asyncio.ensure_future(embed(client, "before"))
     await begun(model)
-    replies = [asyncio.ensure_future(embed(one, *texts)) for one, texts in asked]
+    replies = [asyncio.ensure_future(embed(future, *texts)) for future, texts in asked]
     await until(lambda: waiting(client) == sum(len(texts) for _, texts in asked))
     model.let.set()
     await before
@@ -286,8 +286,8 @@ def test_an_error_in_one_request_affects_only_that_one() -> None:
     async def script(client: Client) -> None:
         asked = await behind_a_closed_door(client, model, [("a",), ("bb",), ("ok", "wrong"), ("cc",)])
         model.let.set()
-        first, second, third, fourth = [await one for one in asked]
-        assert [vectors(one) for one in (first, second, fourth)] == [[1], [2], [2]]
+        first, second, third, fourth = [await future for future in asked]
+        assert [vectors(future) for future in (first, second, fourth)] == [[1], [2], [2]]
         assert third.status == 422
         assert third.error == "expected a right text; found a wrong one; write another"
 
@@ -313,9 +313,9 @@ def test_an_internal_error_is_a_500_in_the_common_format_and_the_server_continue
         asked = await behind_a_closed_door(client, model, [("a",), ("broken",), ("bb",)])
         model.let.set()
         assert vectors(await asked[0]) == [1]
-        for one in asked[1:]:  # they were computed together
+        for future in asked[1:]:  # they were computed together
             with pytest.raises(ZeroDivisionError):  # which the server process writes to its log
-                await one
+                await future
         assert sample(client, 'bertsmith_requests_total{route="/v1/embeddings",status="500"}') == 2
         assert vectors(await embed(client, "next")) == [4]
 
@@ -330,8 +330,8 @@ def test_requests_of_other_options_or_abilities_are_not_mixed(models: dict[str, 
             others = [embed(client, "the"), client.post("/next", {"pairs": [["the", "film"]]})]
             replies = await asyncio.gather(*gaps, *others)
             assert [reply.status for reply in replies] == [200] * 6
-            found = [len(reply.json["predictions"][0]["gaps"][0]) for reply in replies[:4]]
-            assert found == [1, 2, 3, 2]
+            counts = [len(reply.json["predictions"][0]["gaps"][0]) for reply in replies[:4]]
+            assert counts == [1, 2, 3, 2]
 
     asyncio.run(script())
 

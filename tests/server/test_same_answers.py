@@ -54,8 +54,8 @@ def close(served: Any, bare: Any) -> None:
             close(served[key], value)
     elif isinstance(bare, list | tuple):
         assert len(served) == len(bare)
-        for one, other in zip(served, bare, strict=True):
-            close(one, other)
+        for answer, other in zip(served, bare, strict=True):
+            close(answer, other)
     else:
         assert served == bare
 
@@ -168,18 +168,18 @@ class Draw:
         model = self.models["names"]
 
         def check(reply: Any, bare: Any) -> None:
-            for text, found, alone in zip(texts, reply["predictions"], bare, strict=True):
-                assert [word["text"] for word in found["words"]] == list(alone.words)
-                assert [word["tag"] for word in found["words"]] == list(alone.tags)
-                close([word["probability"] for word in found["words"]], list(alone.probabilities))
-                for entity, one in zip(found["entities"], alone.entities, strict=True):
+            for text, prediction, alone in zip(texts, reply["predictions"], bare, strict=True):
+                assert [word["text"] for word in prediction["words"]] == list(alone.words)
+                assert [word["tag"] for word in prediction["words"]] == list(alone.tags)
+                close([word["probability"] for word in prediction["words"]], list(alone.probabilities))
+                for entity, alone_entity in zip(prediction["entities"], alone.entities, strict=True):
                     assert (entity["type"], entity["text"], tuple(entity["words"])) == (
-                        one.type,
-                        one.text,
-                        (one.start, one.end),
+                        alone_entity.type,
+                        alone_entity.text,
+                        (alone_entity.start, alone_entity.end),
                     )
-                    assert (entity["begin"], entity["end"]) == (one.characters or (None, None))
-                for word in found["words"] if isinstance(text, str) else ():
+                    assert (entity["begin"], entity["end"]) == (alone_entity.characters or (None, None))
+                for word in prediction["words"] if isinstance(text, str) else ():
                     assert text[word["begin"] : word["end"]] == word["text"]
 
         return self._with("/tag", {"texts": texts}, check, lambda: [model.tag([text])[0] for text in texts])
@@ -193,16 +193,18 @@ class Draw:
         model = self.models[name]
 
         def check(reply: Any, bare: Any) -> None:
-            for found, alone in zip(reply["predictions"], bare, strict=True):
+            for prediction, alone in zip(reply["predictions"], bare, strict=True):
                 spans = [span for span in alone.n_best if span[0]][:n_best]
-                assert [(one["text"], one["begin"], one["end"]) for one in found["answers"]] == [s[:3] for s in spans]
-                close([one["probability"] for one in found["answers"]], [span[3] for span in spans])
+                assert [(answer["text"], answer["begin"], answer["end"]) for answer in prediction["answers"]] == [
+                    s[:3] for s in spans
+                ]
+                close([answer["probability"] for answer in prediction["answers"]], [span[3] for span in spans])
                 plain = alone.to_dict()
-                close(found, {**plain, **{name: plain[name][:n_best] for name in ("n_best", "answers")}})
-                assert ("no_answer_probability" in found) == (name == "doubts")
+                close(prediction, {**plain, **{name: plain[name][:n_best] for name in ("n_best", "answers")}})
+                assert ("no_answer_probability" in prediction) == (name == "doubts")
 
         body = {"model": name, "questions": questions, "n_best": n_best}
-        pairs = [(one["question"], one["context"]) for one in questions]
+        pairs = [(question["question"], question["context"]) for question in questions]
         return self._with("/answer", body, check, lambda: [model.answer([pair], n_best=1000)[0] for pair in pairs])
 
     def _doubt(self) -> Asked:
@@ -265,7 +267,9 @@ class Draw:
             assert [item["score"] for item in reply["results"]] == sorted(scores.values(), reverse=True)
 
         body = {"model": name, "query": query, "passages": passages}
-        return self._with("/rerank", body, check, lambda: [self.models[name].rerank(query, [one]) for one in passages])
+        return self._with(
+            "/rerank", body, check, lambda: [self.models[name].rerank(query, [passage]) for passage in passages]
+        )
 
     def _cosine(self) -> Asked:
         return self._rerank(self.draw.choice(["novels", "sentences"]).item())
@@ -276,16 +280,16 @@ class Draw:
         model = self.models[name]
 
         def check(reply: Any, bare: Any) -> None:
-            assert [found["pieces"] for found in reply["texts"]] == bare
+            assert [text["pieces"] for text in reply["texts"]] == bare
             index = model.tokenizer.vocabulary.index
-            assert [found["ids"] for found in reply["texts"]] == [[index[piece] for piece in one] for one in bare]
+            assert [text["ids"] for text in reply["texts"]] == [[index[piece] for piece in words] for words in bare]
             special = model.tokenizer.vocabulary.special
-            assert [found["special"] for found in reply["texts"]] == [
-                [piece in special for piece in one] for one in bare
+            assert [text["special"] for text in reply["texts"]] == [
+                [piece in special for piece in words] for words in bare
             ]
-            assert reply["usage"]["tokens_in"] == sum(len(one) + 2 for one in bare)
-            for text, found in zip(texts, reply["texts"], strict=True):
-                assert all(0 <= begin < end <= len(text) for begin, end in found["offsets"])
+            assert reply["usage"]["tokens_in"] == sum(len(words) + 2 for words in bare)
+            for text, reply_text in zip(texts, reply["texts"], strict=True):
+                assert all(0 <= begin < end <= len(text) for begin, end in reply_text["offsets"])
 
         return self._with("/tokenize", {"model": name, "texts": texts}, check, lambda: model.pieces(texts))
 
@@ -358,10 +362,10 @@ def _serve_and_compare(models: dict[str, Model], seed: int, count: int, **limits
 
     async def serve() -> Sequence[Reply]:
         async with running(create_app(models, ServerSettings(**limits))) as client:
-            return await asyncio.gather(*(client.post(one.path, one.body) for one in asked))
+            return await asyncio.gather(*(client.post(request.path, request.body) for request in asked))
 
     replies = asyncio.run(serve())
-    return sum(_check(one, reply) for one, reply in zip(asked, replies, strict=True))
+    return sum(_check(request, reply) for request, reply in zip(asked, replies, strict=True))
 
 
 @pytest.mark.filterwarnings("ignore::bertsmith.base.core.errors.CutWarning")

@@ -97,7 +97,7 @@ def unigram_pieces(special: list[str]) -> list[tuple[str, float]]:
     words = sorted({word.lower() for word in (*WORDS, "the", "film")})
     letters = sorted({letter for word in words for letter in word} | set("abcdefghijklmnopqrstuvwxyz.?!,'-0123456789"))
     pieces = [(f"\u2581{word}", -4.0 - 0.01 * rank) for rank, word in enumerate(words)]
-    return [*((piece, 0.0) for piece in special), *pieces, ("\u2581", -6.0), *((one, -9.0) for one in letters)]
+    return [*((piece, 0.0) for piece in special), *pieces, ("\u2581", -6.0), *((letter, -9.0) for letter in letters)]
 
 
 @functools.cache

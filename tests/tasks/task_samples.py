@@ -239,23 +239,23 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
 
     result: list[Example] = []
     for number in range(count):
-        even, place = number % 2 == 0, f"line {number + 1} of 'samples'"
+        even, line = number % 2 == 0, f"line {number + 1} of 'samples'"
         name = str(number)
         if kind in ("single", "windows", "on the mean", "windows on the mean", "hierarchical", "on three vectors"):
             long = kind.startswith(("windows", "hierarchical"))
             text = f"{some(PLAIN, 12 if long else 5)} {some(GOOD if even else BAD)} {some(PLAIN, 3)}"
             label = "positive" if even else "negative"
-            result.append(TextExample(id=name, first=text, label=label, location=place))
+            result.append(TextExample(id=name, first=text, label=label, location=line))
         elif kind in ("pair", "windows of a pair"):
             first = some(PLAIN, 6 if kind.startswith("windows") else 3)
             second = f"{some(GOOD if even else BAD)} {some(PLAIN, 2)}"
-            result.append(TextExample(id=name, first=first, second=second, label=str(int(even)), location=place))
+            result.append(TextExample(id=name, first=first, second=second, label=str(int(even)), location=line))
         elif kind in ("on the pair", "on texts apart", "hierarchical pair"):
             word = some([*GOOD, *BAD])
             others = BAD if word in GOOD else GOOD
             first, second = f"{some(PLAIN, 3)} {word}", f"{word if even else some(others)} {some(PLAIN, 2)}"
             result.append(
-                TextExample(id=name, first=first, second=second, label="yes" if even else "no", location=place)
+                TextExample(id=name, first=first, second=second, label="yes" if even else "no", location=line)
             )
         elif kind == "scored vectors":
             shared = int(draw.integers(3))
@@ -263,29 +263,29 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
             first = [some(kept), some(kept), some(PLAIN)]
             second = [some(kept if shared > 0 else left), some(kept if shared > 1 else left), some(PLAIN)]
             pair = {"first": " ".join(first), "second": " ".join(second)}
-            result.append(TextExample(id=name, **pair, label=float(shared), location=place))
+            result.append(TextExample(id=name, **pair, label=float(shared), location=line))
         elif kind in ("vectors of partners", "vectors of triplets"):
             person, location = PEOPLE[number % 3], PLACES[number // 3 % 3]
             texts = (f"{person} {location} {some(PLAIN)}", f"{some(PLAIN)} {location} {person} {some(PLAIN)}")
             if kind == "vectors of partners":
-                result.append(TextExample(id=name, first=texts[0], second=texts[1], location=place))
+                result.append(TextExample(id=name, first=texts[0], second=texts[1], location=line))
             else:
                 other = f"{PEOPLE[(number + 1) % 3]} {location} {some(BAD)}"
-                result.append(TripletExample(id=name, texts=(*texts, other), location=place))
+                result.append(TripletExample(id=name, texts=(*texts, other), location=line))
         elif kind == "several labels":
             labels = tuple(label for label, bit in (("person", number & 1), ("place", number & 2)) if bit)
             parts = [some(PLAIN, 3)]
             parts += [some(PEOPLE)] if "person" in labels else []
             parts += [some(PLACES)] if "place" in labels else []
-            result.append(TextExample(id=name, first=" ".join(parts), label=labels, location=place))
+            result.append(TextExample(id=name, first=" ".join(parts), label=labels, location=line))
         elif kind in ("number", "on the first token", "hierarchical by a BiLSTM"):
             good = int(draw.integers(4))
             text = f"{some(PLAIN, 2)} {some(GOOD, good) if good else ''} {some(PLAIN, 4 - good)}"
-            result.append(TextExample(id=name, first=text, label=float(good), location=place))
+            result.append(TextExample(id=name, first=text, label=float(good), location=line))
         elif kind in ("choice", "choice on the mean", "choice on the pair", "choice on texts apart"):
             right = int(draw.integers(3))
             endings = tuple(f"{some(PLAIN, 2)} {some(GOOD if ending == right else BAD)}" for ending in range(3))
-            result.append(ChoiceExample(id=name, context=some(PLAIN, 3), endings=endings, label=right, location=place))
+            result.append(ChoiceExample(id=name, context=some(PLAIN, 3), endings=endings, label=right, location=line))
         elif kind in ("replies by vectors", "replies by pairs"):
             right, names = int(draw.integers(3)), [number + step for step in range(3)]
             good = kind == "replies by pairs"  # which two layers learn in a few steps, unlike what two texts share
@@ -294,18 +294,18 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
                 for at in range(3)
             )
             context = f"{some(PLAIN, 2)} {PEOPLE[number % 3]} {some(PLAIN)}"
-            result.append(ChoiceExample(id=name, context=context, endings=endings, label=right, location=place))
+            result.append(ChoiceExample(id=name, context=context, endings=endings, label=right, location=line))
         elif kind == "text to write":
             words = draw.choice([*PEOPLE, *PLACES], int(draw.integers(1, 4))).tolist()
             target = " ".join(words[::-1])
-            result.append(SequenceExample(id=name, source=" ".join(words), targets=(target,), location=place))
+            result.append(SequenceExample(id=name, source=" ".join(words), targets=(target,), location=line))
         elif kind.startswith("sentences"):
             sentences = [
                 f"{some(PLAIN, int(draw.integers(2, 5)))} {some(BAD)} ." for _ in range(int(draw.integers(2, 5)))
             ]
             place_of_best = int(draw.integers(len(sentences)))
             sentences[place_of_best] = f"{some(PEOPLE)} {some(GOOD)} {some(PLACES)} ."
-            fields = {"targets": (sentences[place_of_best],), "location": place}
+            fields = {"targets": (sentences[place_of_best],), "location": line}
             result.append(document_of(sentences, id=name, **fields))
         elif kind == "pronoun":
             # The pronoun is the person who is good; if both are bad, it is neither.
@@ -315,14 +315,14 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
             text = f"{parts[0]} {some(PLAIN)} {parts[1]} {some(PLAIN, 2)} who {some(PLAIN)}"
             spans = [(text.index(words), text.index(words) + len(words)) for words in ("who", *people)]
             fields = {"pronoun": spans[0], "candidates": tuple(spans[1:]), "label": right if right < 2 else NEITHER}
-            result.append(MentionExample(id=name, text=text, location=place, **fields))
+            result.append(MentionExample(id=name, text=text, location=line, **fields))
         elif kind == "tags":
             words, tags = [], []
             for _ in range(int(draw.integers(3, 9))):
                 pick = int(draw.integers(4))
                 words.append(some((PEOPLE, PLACES, PLAIN, PLAIN)[pick]))
                 tags.append(("B-PER", "B-LOC", "O", "O")[pick])
-            result.append(TaggedExample(id=name, words=tuple(words), tags=tuple(tags), location=place))
+            result.append(TaggedExample(id=name, words=tuple(words), tags=tuple(tags), location=line))
         else:
             person, location = some(PEOPLE), some(PLACES)
             context = f"{some(PLAIN, 4)} {person} {some(PLAIN, 2)} {location} {some(PLAIN, 3)} ."
@@ -338,7 +338,7 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
                     context=context,
                     answers=answers,
                     is_impossible=impossible,
-                    location=place,
+                    location=line,
                 )
             )
     return result

@@ -30,8 +30,8 @@ def task(**settings: object) -> ChoiceTask:
     return ChoiceTask(TaskSpec(kind="choice", name="endings", settings=TaskSettings(**settings)))
 
 
-def example(context: str, *endings: str, label: int | None = 0, place: str = "endings.tsv, row 3") -> ChoiceExample:
-    return ChoiceExample(id="3", context=context, endings=endings, label=label, location=place)
+def example(context: str, *endings: str, label: int | None = 0, location: str = "endings.tsv, row 3") -> ChoiceExample:
+    return ChoiceExample(id="3", context=context, endings=endings, label=label, location=location)
 
 
 def ids(text: str) -> list[int]:
@@ -64,28 +64,28 @@ examples = st.lists(
 def test_every_ending_is_a_row_after_its_context(many: list[ChoiceExample]) -> None:
     features = task().encode(many, TOKENIZER)
     expected = []
-    for one in many:
-        for ending in one.endings:
-            context = [*ids(one.context), SEP] if one.context else []
+    for example in many:
+        for ending in example.endings:
+            context = [*ids(example.context), SEP] if example.context else []
             tokens = [CLS, *context, *ids(ending), SEP]
-            behind = len(ids(ending)) + 1 if one.context else 0
+            behind = len(ids(ending)) + 1 if example.context else 0
             expected.append((tokens, [0] * (len(tokens) - behind) + [1] * behind))
     rows = [tuple(part.tolist() for part in features.rows.row(row)) for row in range(len(features.rows))]
     assert rows == expected
-    assert features.rows_per_unit.tolist() == [len(one.endings) for one in many]
-    assert features.example_of_row.tolist() == [number for number, one in enumerate(many) for _ in one.endings]
+    assert features.rows_per_unit.tolist() == [len(example.endings) for example in many]
+    assert features.example_of_row.tolist() == [number for number, example in enumerate(many) for _ in example.endings]
     assert features.rows.token_ids[features.read].tolist() == [CLS] * len(expected)
-    assert features.targets.tolist() == [one.label for one in many]
+    assert features.targets.tolist() == [example.label for example in many]
     assert features.targets.dtype == np.int64
 
 
 def looped_loss(scores: np.ndarray, many: list[ChoiceExample]) -> tuple[float, int]:
     """Cross-entropy and correct choices, from scores in the order of the endings, one example after another."""
     loss, hits, row = 0.0, 0, 0
-    for one in many:
-        mine = scores[row : row + len(one.endings)].tolist()
-        loss -= mine[one.label] - math.log(sum(math.exp(score) for score in mine))
-        hits += mine.index(max(mine)) == one.label
+    for example in many:
+        mine = scores[row : row + len(example.endings)].tolist()
+        loss -= mine[example.label] - math.log(sum(math.exp(score) for score in mine))
+        hits += mine.index(max(mine)) == example.label
         row += len(mine)
     return loss, hits
 
@@ -99,7 +99,7 @@ def batches(many: list[ChoiceExample], micro_tokens: int) -> list[TaskBatch]:
 def test_the_loss_is_that_of_a_plain_loop_however_the_step_is_cut(
     many: list[ChoiceExample], micro_tokens: int, seed: int
 ) -> None:
-    scores = np.random.default_rng(seed).normal(scale=3, size=sum(len(one.endings) for one in many))
+    scores = np.random.default_rng(seed).normal(scale=3, size=sum(len(example.endings) for example in many))
     loss, hits, count = 0.0, 0, 0
     for batch in batches(many, micro_tokens):
         value, sums = task().loss(torch.from_numpy(scores[batch.chosen])[:, None], batch)
@@ -133,11 +133,11 @@ def test_decoding_turns_the_scores_of_a_model_into_probabilities_of_each_example
         for batch in micro_batches(features, np.arange(2), micro_tokens=8, device="cpu"):
             scores[batch.chosen] = net(batch.batch, read=batch.read)
     predictions = task().decode(many, features, scores, TOKENIZER)
-    for one, prediction, mine in zip(many, predictions, (scores[:2, 0], scores[2:, 0]), strict=True):
+    for choice, prediction, mine in zip(many, predictions, (scores[:2, 0], scores[2:, 0]), strict=True):
         shares = np.exp(mine) / np.exp(mine).sum()
         assert prediction.probabilities == pytest.approx(shares.tolist(), rel=1e-5)
         assert prediction.index == int(mine.argmax())
-        assert prediction.text == one.endings[prediction.index]
+        assert prediction.text == choice.endings[prediction.index]
 
 
 def test_the_temperature_softens_probabilities_but_keeps_the_choice() -> None:

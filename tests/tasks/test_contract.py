@@ -182,14 +182,14 @@ def test_it_learns_saves_and_answers_the_same_in_another_process(
     assert scores.keys() == best.keys()
     for name, value in scores.items():
         assert value == pytest.approx(best[name], abs=1e-9), name
-    answers = json.loads(json.dumps([one.to_dict() for one in predictions]))
+    answers = json.loads(json.dumps([prediction.to_dict() for prediction in predictions]))
     recorded = [json.loads(line) for line in (tmp_path / "run/predictions.jsonl").read_text().splitlines()]
     assert [line["prediction"] for line in recorded] == answers
     scores, prepared = load_predictor(tmp_path / "run" / "model").evaluate(data.dev)
     for name, value in scores.items():
         assert value == pytest.approx(best[name], abs=1e-6), name
     if architecture == "bert":  # a process loads torch, which takes seconds
-        answers = json.loads(json.dumps([one.to_dict() for one in prepared]))
+        answers = json.loads(json.dumps([answer.to_dict() for answer in prepared]))
         assert request.getfixturevalue("answered_elsewhere")(tmp_path / "run" / "model", kind) == answers
 
 

@@ -73,8 +73,8 @@ def squad_file(name: str) -> str:
     ]
     if name == "squad2":
         questions = [
-            {**one, "answers": one["answers"] if row % 2 else [], "is_impossible": row % 2 == 0}
-            for row, one in enumerate(questions)
+            {**question, "answers": question["answers"] if row % 2 else [], "is_impossible": row % 2 == 0}
+            for row, question in enumerate(questions)
         ]
     paragraphs = [{"context": "the anna film .", "qas": questions}]
     return json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]})
@@ -93,8 +93,8 @@ def choice_file(name: str) -> str:
 def table_file(name: str) -> str:
     labels = {"classification": ("a", "b"), "multi-label": ("a", "a,b", "b"), "regression": ("0.5", "1.5", "2.5")}
     column = "labels" if name == "multi-label" else "label"
-    given = labels.get(name) or named_tasks.PRESETS[name]
-    rows = (f"{TEXTS[row % 4]}\t{given[row % len(given)]}\n" for row in range(COUNT))
+    names = labels.get(name) or named_tasks.PRESETS[name]
+    rows = (f"{TEXTS[row % 4]}\t{names[row % len(names)]}\n" for row in range(COUNT))
     return f"text\t{column}\n" + "".join(rows)
 
 

@@ -426,17 +426,19 @@ def test_a_decoder_that_shares_layers_is_one_that_starts_as_them_and_stores_them
     names = {name for name in shared.state_dict() if name.startswith("decoder.layers.")}
     assert {name.split(".")[3].split("_")[0] for name in names} == {"source"}
     assert isinstance(copied.output_layer, Decoder)
-    own, starts = shared.state_dict(), dict(starts_of(copied.encoder, copied.output_layer))
+    tensors, starts = shared.state_dict(), dict(starts_of(copied.encoder, copied.output_layer))
     with torch.no_grad():
         for name, parameter in copied.named_parameters():
-            parameter.copy_(own[starts[name] if name not in own else name])
+            parameter.copy_(tensors[starts[name] if name not in tensors else name])
     rows, target = rows_of(architecture, 3), Batch.from_rows([np.array([5, 6, 7])] * 3)
     outputs = [model(Batch.from_rows(rows), target=target) for model in (shared, copied)]
     torch.testing.assert_close(outputs[0], outputs[1])
     for output in outputs:
         output.square().sum().backward()
     for name, parameter in shared.named_parameters():
-        others = [copied.get_parameter(other) for other, start in starts.items() if start == name and other not in own]
+        others = [
+            copied.get_parameter(other) for other, start in starts.items() if start == name and other not in tensors
+        ]
         parts = [part.grad for part in (copied.get_parameter(name), *others) if part.grad is not None]
         assert (parameter.grad is None) == (not parts), name
         if parts:

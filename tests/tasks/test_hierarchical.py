@@ -62,9 +62,9 @@ def test_each_text_is_read_window_by_window_and_then_as_a_whole(kind: str) -> No
     logits = task_logits(model, features, CPU)
     reader = model.get_submodule("reader")
     for number, example in enumerate(examples):
-        texts = [one for one in (example.first, example.second) if one is not None]
+        texts = [text for text in (example.first, example.second) if text is not None]
         cut = [windows_of(text, spec.settings) for text in texts]
-        parts = [torch.stack([vector(model, window, spec.reads) for window in one]) for one in cut]
+        parts = [torch.stack([vector(model, window, spec.reads) for window in text]) for text in cut]
         if spec.pair:
             parts = [part + reader.text[which] for which, part in enumerate(parts)]
         if "BiLSTM" in kind:

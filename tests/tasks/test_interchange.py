@@ -117,9 +117,9 @@ def test_a_transformers_model_makes_predictions_here(kind: str, architecture: st
     assert predictor.task.spec.multi_label == spec.multi_label
     examples = examples_of(kind, 6)
     mine = load_predictor(tmp_path / "ours").predict(examples)
-    for one, other in zip(mine, predictor.predict(examples), strict=True):
+    for answer, other in zip(mine, predictor.predict(examples), strict=True):
         for name in ("label", "value", "index", "tags", "text"):
-            assert one.to_dict().get(name) == other.to_dict().get(name)
+            assert answer.to_dict().get(name) == other.to_dict().get(name)
 
 
 @pytest.mark.parametrize("kind", ["single", "answer"])
@@ -128,8 +128,8 @@ def test_a_fine_tuned_model_survives_a_round_trip_through_googles_format(kind: s
     convert(tmp_path / "ours", tmp_path / "google", to="google")
     examples = examples_of(kind, 6)
     there = load_predictor(tmp_path / "google").predict(examples)
-    assert [one.to_dict() for one in there] == [
-        one.to_dict() for one in load_predictor(tmp_path / "ours").predict(examples)
+    assert [answer.to_dict() for answer in there] == [
+        prediction.to_dict() for prediction in load_predictor(tmp_path / "ours").predict(examples)
     ]
 
 

@@ -85,7 +85,7 @@ def test_each_row_of_a_left_to_right_model_gives_the_head_on_its_last_token_or_o
     features = task_for(SPECS[kind]).encode(examples_of(kind, 8), TOKENIZER)
     model = causal_task(kind)
     logits = task_logits(model, features, choose("cpu", "fp32"))
-    for number, found in enumerate(logits):
+    for number, logits_of_text in enumerate(logits):
         ids, segments = features.rows.row(number)
         with torch.inference_mode():
             hidden = model.encoder(Batch.from_flat(ids, segments, [len(ids)]))
@@ -98,17 +98,17 @@ def test_each_row_of_a_left_to_right_model_gives_the_head_on_its_last_token_or_o
                 "apart": lambda *_, row=(ids, segments): apart_of(model.encoder, *row),
             }[SPECS[kind].reads](hidden[-1:], hidden.mean(dim=0, keepdim=True))
             alone = model.output_layer(row)[0]
-        np.testing.assert_allclose(found, alone.numpy(), atol=BATCH_TOLERANCE)
+        np.testing.assert_allclose(logits_of_text, alone.numpy(), atol=BATCH_TOLERANCE)
 
 
-@pytest.mark.parametrize(("causal", "place"), [(False, 0), (True, -1)])
-def test_the_last_token_represents_a_row_only_where_attention_is_causal(causal: bool, place: int) -> None:
+@pytest.mark.parametrize(("causal", "position"), [(False, 0), (True, -1)])
+def test_the_last_token_represents_a_row_only_where_attention_is_causal(causal: bool, position: int) -> None:
     encoder = new_encoder(dataclasses.replace(CONFIG, is_causal=causal))
     ids = np.arange(12)
     batch = Batch.from_flat(ids, np.zeros_like(ids), [5, 1, 6])
     read = encoder.read_of_rows(batch)
     assert isinstance(read, Read)
-    assert read.positions.tolist() == [part[place] for part in ([*range(5)], [5], [*range(6, 12)])]
+    assert read.positions.tolist() == [part[position] for part in ([*range(5)], [5], [*range(6, 12)])]
     assert read.counts == (1, 1, 1)
 
 

@@ -182,8 +182,8 @@ def test_marked_spans_train_and_score_like_columns_of_tags(tmp_path: Path) -> No
     read, tagged = task_files.read_task("ner", columns, spans)
     assert marked == read
     assert (marked.scheme, marked.labels) == ("IOB2", ("O", "B-LOC", "B-PER"))
-    assert [one.tags for one in data.train] == [one.tags for one in tagged.train]
-    assert [one.words for one in data.dev] == [one.words for one in tagged.dev]
+    assert [example.tags for example in data.train] == [example.tags for example in tagged.train]
+    assert [example.words for example in data.dev] == [example.words for example in tagged.dev]
     _, with_ends = task_files.read_task("ner", other, spans)  # dev tags in the scheme of the training tags
     assert with_ends.dev[0].tags == ("S-PER", "O", "O", "S-LOC", "O")
     with pytest.raises(InputError, match="found JSON, which --task ner reads as texts with marked spans"):
@@ -199,12 +199,16 @@ def test_mapped_labels_are_those_of_the_spec(tmp_path: Path) -> None:
     for name in ("classification", "claim"):
         spec, data = task_files.read_task(name, path, path, map_labels=names)
         assert set(spec.labels) == {"Claim", "Not Claim"}
-        assert [one.label for one in data.train] == [one.label for one in data.dev] == ["Claim", "Not Claim"] * 2
+        assert (
+            [example.label for example in data.train]
+            == [example.label for example in data.dev]
+            == ["Claim", "Not Claim"] * 2
+        )
     tags = tmp_path / "a.conll"
     tags.write_text("Anna I-PER\nAcme I-ORG\n\nOslo I-LOC\nis O\n", encoding="utf-8")
     spec, data = task_files.read_task("ner", tags, tags, map_labels={"PER": "Name", "ORG": "Name", "LOC": "Place"})
     assert spec.labels == ("O", "B-Name", "I-Name", "I-Place")
-    assert [one.tags for one in data.train] == [("I-Name", "B-Name"), ("I-Place", "O")]
+    assert [example.tags for example in data.train] == [("I-Name", "B-Name"), ("I-Place", "O")]
     with pytest.raises(InputError, match=f"map names in line 3 of '{path}', one of '1'; found '0'"):
         task_files.read_task("classification", path, path, map_labels={"1": "Claim"})
 
@@ -245,7 +249,7 @@ def test_pairs_without_a_gold_label_are_counted(name: str, tmp_path: Path, capsy
     rows = ["-\ta\tb", "neutral\tc\td", "-\te\tf"]
     path.write_text("\n".join(["gold_label\tsentence1\tsentence2", *rows]) + "\n", encoding="utf-8")
     examples = task_files.read_examples(name, path).examples
-    assert [one.label for one in examples] == ["neutral"]
+    assert [example.label for example in examples] == ["neutral"]
     assert capsys.readouterr().err.startswith(f"warning: {path}: 2 rows skipped\n")
     spec = named_tasks.spec_for(name, examples)
     assert (spec.labels, spec.metrics, spec.pair) == (("contradiction", "entailment", "neutral"), ("accuracy",), True)

@@ -57,7 +57,7 @@ def test_targets_have_the_parents_of_their_labels() -> None:
     task = ClassificationTask(SPEC)
     features = task.encode([example(1, "H04L"), example(2, "G06F", "H04M"), example(3, "H")], TOKENIZER)
     assert features.targets is not None
-    names = [{LABELS[place] for place in np.flatnonzero(row)} for row in features.targets]
+    names = [{LABELS[index] for index in np.flatnonzero(row)} for row in features.targets]
     assert names == [{"H04L", "H04", "H"}, {"G06F", "G06", "G", "H04M", "H04", "H"}, {"H"}]
 
 
@@ -74,8 +74,8 @@ def test_a_label_is_predicted_only_with_its_parents() -> None:
     leaves = [number[label] for label in LABELS[:3]]
     assert (chances[:, leaves] == plain[:, leaves]).all()
     examples = [example(n, "H04L") for n in range(200)]
-    for one in task.decode(examples, task.encode(examples, TOKENIZER), logits, TOKENIZER):
-        chosen = set(one.chosen)
+    for prediction in task.decode(examples, task.encode(examples, TOKENIZER), logits, TOKENIZER):
+        chosen = set(prediction.chosen)
         assert all(PARENTS[number[label]] in chosen | {""} for label in chosen)
 
 
@@ -84,7 +84,7 @@ def test_scores_of_the_most_probable_labels_are_those_of_a_slow_version() -> Non
     gold, chances = draw.random((60, 8)) < 0.3, draw.random((60, 8))
     result = scores_at(gold, chances)
     for k in (1, 5):
-        hits = sum(bool(row[place]) for row, some in zip(gold, chances, strict=True) for place in np.argsort(-some)[:k])
+        hits = sum(bool(row[index]) for row, some in zip(gold, chances, strict=True) for index in np.argsort(-some)[:k])
         precision, recall = hits / (60 * k), hits / gold.sum()
         assert result[f"precision@{k}"] == pytest.approx(precision)
         assert result[f"recall@{k}"] == pytest.approx(recall)
@@ -145,10 +145,10 @@ def test_thresholds_of_each_label_are_fitted_and_keep_the_hierarchy(capsys: pyte
     assert fair is not None
     scores = [task.score(examples, some)["macro_f1"] for some in (predictions, fair, again)]
     assert scores[0] + 0.1 < scores[1] <= scores[2] + 0.01
-    number = {label: place for place, label in enumerate(LABELS)}
+    number = {label: index for index, label in enumerate(LABELS)}
     unusual = ClassificationTask(dataclasses.replace(tuned, thresholds=(0.1, 0.1, 0.1, 0.9, 0.9, 0.9, 0.9)))
-    for one in unusual.decided(chances, [0] * len(chances)):
-        assert all(PARENTS[number[label]] in {*one.chosen, ""} for label in one.chosen)
+    for prediction in unusual.decided(chances, [0] * len(chances)):
+        assert all(PARENTS[number[label]] in {*prediction.chosen, ""} for label in prediction.chosen)
 
 
 @pytest.mark.parametrize(("wrong", "kept"), [(25, False), (10, True)])
@@ -183,8 +183,10 @@ def test_thresholds_of_other_labels_and_of_single_labels_are_refused_or_ignored(
         dataclasses.replace(SPEC, thresholds=(0.2, 0.4))
     assert "thresholds" not in SPEC.to_dict()
     assert "label_thresholds" not in SPEC.to_dict()["settings"]
-    one = dataclasses.replace(SPEC, multi_label=False, settings=TaskSettings(label_thresholds=True), metric="accuracy")
-    task = ClassificationTask(one)
+    single = dataclasses.replace(
+        SPEC, multi_label=False, settings=TaskSettings(label_thresholds=True), metric="accuracy"
+    )
+    task = ClassificationTask(single)
     assert task.ignored_settings() == ["label_thresholds"]
     assert task.why_ignored("label_thresholds") == "it needs texts with several labels each, and here a text has one"
 

@@ -123,37 +123,39 @@ def of_whole_texts(folder: Path, spec: TaskSpec) -> Iterator[tuple[Any, Any]]:
     pipe = transformers.pipeline(
         "text-classification", str(folder), trust_remote_code=needs_code(folder), top_k=None, device="cpu"
     )
-    given = [{"text": a, "text_pair": b} for a, b in zip(TEXTS, SECONDS, strict=True)] if spec.pair else list(TEXTS)
-    there = [{one["label"]: one["score"] for one in found} for found in pipe(given, batch_size=len(TEXTS))]
+    items = [{"text": a, "text_pair": b} for a, b in zip(TEXTS, SECONDS, strict=True)] if spec.pair else list(TEXTS)
+    there = [{record["label"]: record["score"] for record in output} for output in pipe(items, batch_size=len(TEXTS))]
     model = bertsmith.load(folder, device="cpu")
     texts = list(zip(TEXTS, SECONDS, strict=True)) if spec.pair else list(TEXTS)
     if spec.kind == "regression":
-        yield [list(found.values()) for found in there], [[one.value] for one in model.score(texts)]
+        yield [list(output.values()) for output in there], [[prediction.value] for prediction in model.score(texts)]
         return
     yield (
-        [[found[label] for label in spec.labels] for found in there],
-        [one.probabilities for one in model.classify(texts)],
+        [[output[label] for label in spec.labels] for output in there],
+        [prediction.probabilities for prediction in model.classify(texts)],
     )
-    assert [max(found, key=found.get) for found in there] == [
-        spec.labels[int(np.argmax(one.probabilities))] for one in model.classify(texts)
+    assert [max(output, key=output.get) for output in there] == [
+        spec.labels[int(np.argmax(prediction.probabilities))] for prediction in model.classify(texts)
     ]
 
 
 def of_choices(folder: Path, spec: TaskSpec) -> Iterator[tuple[Any, Any]]:
     examples = examples_of("choice", 5)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    firsts = [one.context for one in examples for _ in one.endings]
-    inputs = tokenizer(firsts, [end for one in examples for end in one.endings], padding=True, return_tensors="pt")
+    firsts = [example.context for example in examples for _ in example.endings]
+    inputs = tokenizer(
+        firsts, [end for example in examples for end in example.endings], padding=True, return_tensors="pt"
+    )
     model = auto_class(folder).from_pretrained(folder, trust_remote_code=needs_code(folder)).eval()
     with torch.inference_mode():
         scores = model(**{name: values.unflatten(0, (5, 3)) for name, values in inputs.items()}).logits.softmax(-1)
-    yield scores.tolist(), [one.probabilities for one in load_predictor(folder).predict(examples)]
+    yield scores.tolist(), [prediction.probabilities for prediction in load_predictor(folder).predict(examples)]
 
 
 def of_answers(folder: Path, spec: TaskSpec) -> Iterator[tuple[Any, Any]]:
     examples = examples_of("answer", 5)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    texts = [one.question for one in examples], [one.context for one in examples]
+    texts = [example.question for example in examples], [example.context for example in examples]
     inputs = tokenizer(*texts, padding=True, return_tensors="pt")
     model = auto_class(folder).from_pretrained(folder, trust_remote_code=needs_code(folder)).eval()
     with torch.inference_mode():
@@ -177,13 +179,18 @@ def of_entities(folder: Path, spec: TaskSpec) -> Iterator[tuple[Any, Any]]:
     assert by_spaces == (not isinstance(model.tokenizer, WordPieceTokenizer))
     for text in TEXTS if by_spaces else [text.replace(" .", ".").replace(" ?", "?") for text in TEXTS]:
         text = f"{space}{text}"
-        found = pipe(text)
+        entities = pipe(text)
         (here,) = model.tag([text])
         # Byte-level pieces begin with the space in front of a word.
-        places = [(one["end"], text[one["start"] : one["end"]].strip(), one["entity_group"]) for one in found]
-        assert places == [(one.characters[1], one.text, one.type) for one in here.entities if one.characters]
-        for one, entity in zip(found, here.entities, strict=True):
-            yield one["score"], np.mean(here.probabilities[entity.start : entity.end])
+        places = [
+            (entity["end"], text[entity["start"] : entity["end"]].strip(), entity["entity_group"])
+            for entity in entities
+        ]
+        assert places == [
+            (entity.characters[1], entity.text, entity.type) for entity in here.entities if entity.characters
+        ]
+        for predicted, entity in zip(entities, here.entities, strict=True):
+            yield predicted["score"], np.mean(here.probabilities[entity.start : entity.end])
 
 
 COMPARED = {
@@ -246,7 +253,7 @@ def test_the_code_of_a_folder_refuses_rows_that_are_longer_than_the_model_reads(
     pipe = transformers.pipeline("text-classification", str(folder), trust_remote_code=True, top_k=None, device="cpu")
     with pytest.raises(ValueError, match="expected at most 32 tokens in a row; found 82; pass truncation=True"):
         pipe(text)
-    there = {one["label"]: one["score"] for one in pipe([text], truncation=True)[0]}
+    there = {record["label"]: record["score"] for record in pipe([text], truncation=True)[0]}
     with pytest.warns(match="truncated"):
         (here,) = bertsmith.load(folder, device="cpu").classify([text])
     np.testing.assert_allclose([there[label] for label in SPECS["on the mean"].labels], here.probabilities, atol=1e-5)
@@ -261,16 +268,18 @@ def test_a_cross_encoder_gives_the_scores_of_bertsmith(kind: str, tmp_path: Path
     if spec.pair:
         pairs = list(zip(TEXTS, SECONDS, strict=True))
         np.testing.assert_allclose(
-            scorer.predict(pairs, apply_softmax=True), [one.probabilities for one in model.classify(pairs)], atol=1e-5
+            scorer.predict(pairs, apply_softmax=True),
+            [prediction.probabilities for prediction in model.classify(pairs)],
+            atol=1e-5,
         )
         return
     logits = scorer.preprocess(list(TEXTS)) if hasattr(scorer, "preprocess") else scorer.tokenize(list(TEXTS))
     with torch.inference_mode():
         scores = scorer.activation_fn(scorer.forward(logits)["scores"])
     here = (
-        [[one.value] for one in model.score(list(TEXTS))]
+        [[prediction.value] for prediction in model.score(list(TEXTS))]
         if spec.kind == "regression"
-        else [one.probabilities for one in model.classify(list(TEXTS))]
+        else [prediction.probabilities for prediction in model.classify(list(TEXTS))]
     )
     np.testing.assert_allclose(scores.reshape(len(TEXTS), -1), here, atol=1e-5)
 
@@ -336,14 +345,14 @@ def test_a_session_of_onnx_runtime_gives_the_logits_of_bertsmith(kind: str, tmp_
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "onnx")
     texts = (list(TEXTS), list(SECONDS)) if kind == "answer" else (list(TEXTS),)
     inputs = tokenizer(*texts, padding=True, return_tensors="np")
-    found = session.run(None, {one.name: inputs[one.name] for one in session.get_inputs()})
+    outputs = session.run(None, {input_.name: inputs[input_.name] for input_ in session.get_inputs()})
     model = auto_class(tmp_path / "model").from_pretrained(
         tmp_path / "model", trust_remote_code=needs_code(tmp_path / "model")
     )
     with torch.inference_mode():
         output = model.eval()(**{name: torch.from_numpy(values) for name, values in inputs.items()}).to_tuple()
     real = inputs["attention_mask"].astype(bool)
-    for there, here in zip(found, output, strict=True):
+    for there, here in zip(outputs, output, strict=True):
         pair = (there, here.numpy()) if spec.kind == "classification" else (there[real], here.numpy()[real])
         np.testing.assert_allclose(*pair, atol=TOLERANCE)
 

@@ -74,7 +74,7 @@ def test_logits_equal_those_of_a_loop_over_the_rows(kind, reads, architecture):
             model.encoder(apart, trace=trace)
             states = torch.stack([s for s, width in zip(trace.hidden_states, widths, strict=True) if width == 32], 1)
             parts = states.split(list(apart.lengths))
-            texts = [parts[place] for place in places]
+            texts = [parts[position] for position in places]
             vector = vector_of(texts, weights, CELLS, attends=reads == ATTENTION)
             expected.append(model.output_layer(vector).numpy())
     np.testing.assert_allclose(result, np.stack(expected), atol=1e-6)
@@ -82,9 +82,9 @@ def test_logits_equal_those_of_a_loop_over_the_rows(kind, reads, architecture):
 
 def _one(features, row):
     packed = features.rows.select(np.array([row]))
-    one = np.ones(1, dtype=np.int64)
+    single = np.ones(1, dtype=np.int64)
     return dataclasses.replace(
-        features, rows=packed, rows_per_unit=one, example_of_row=one - 1, read=packed.offsets[:-1], targets=None
+        features, rows=packed, rows_per_unit=single, example_of_row=single - 1, read=packed.offsets[:-1], targets=None
     )
 
 

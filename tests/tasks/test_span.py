@@ -42,7 +42,7 @@ def question(
     context: str, *answers: str, text: str = "a b", starts: tuple[int, ...] = (), **more: object
 ) -> QuestionExample:
     places = starts or tuple(context.index(answer) for answer in answers)
-    gold = tuple(Answer(answer, place) for answer, place in zip(answers, places, strict=True))
+    gold = tuple(Answer(answer, position) for answer, position in zip(answers, places, strict=True))
     return QuestionExample(id="1", question=text, context=context, answers=gold, location="q.json, question 1", **more)
 
 
@@ -71,12 +71,12 @@ def test_the_label_is_the_part_of_the_word_that_is_the_answer() -> None:
     ],
 )
 def test_answers_begin_and_end_at_word_borders(context: str, pieces: list[str], answer: dict[str, str]) -> None:
-    tokenizer, one = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, "?", *dict.fromkeys(pieces)])), task()
+    tokenizer, qa = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, "?", *dict.fromkeys(pieces)])), task()
     asked = question(context, text="?")
-    features = one.encode([asked], tokenizer)
+    features = qa.encode([asked], tokenizer)
     for piece, wanted in answer.items():
-        place = 3 + pieces.index(piece)
-        (prediction,) = one.decode([asked], features, pointing(features, lambda _, at=place: (at, at)), tokenizer)
+        position = 3 + pieces.index(piece)
+        (prediction,) = qa.decode([asked], features, pointing(features, lambda _, at=position: (at, at)), tokenizer)
         assert prediction.text == wanted
         assert context[prediction.start : prediction.end] == wanted
         assert len({text for text, *_ in prediction.n_best}) == len(prediction.n_best)
@@ -87,11 +87,11 @@ def test_answers_begin_and_end_at_word_borders(context: str, pieces: list[str], 
 def test_in_a_text_without_spaces_labels_and_answers_are_at_their_offset(start: int) -> None:
     tokenizer = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *"789年月日"]))
     asked = question("7年7月7日", "7", text="年", starts=(start,))
-    one = task()
-    features = one.encode([asked], tokenizer)
+    qa = task()
+    features = qa.encode([asked], tokenizer)
     assert features.targets.tolist() == [[start + 3, start + 3]]
     logits = pointing(features, lambda row: (start + 3, start + 3))
-    (prediction,) = one.decode([asked], features, logits, tokenizer)
+    (prediction,) = qa.decode([asked], features, logits, tokenizer)
     assert (prediction.text, prediction.start, prediction.end) == ("7", start, start + 1)
 
 
@@ -102,14 +102,14 @@ def test_of_several_matches_in_an_english_word_the_first_is_the_label_as_in_the_
 
 def test_a_gold_answer_that_is_not_in_the_context_counts_in_scoring() -> None:
     asked = [question("a b c", absent_answers=("d",)), question("a b c", "b", absent_answers=("d",))]
-    one = task()
-    one.check(asked, gold=True)
-    assert one.encode(asked, TOKENIZER).targets is None
-    assert one.score(asked, [answered("d"), answered("d")])["exact"] == 100
-    assert one.score(asked, [answered("b"), answered("b")])["exact"] == 50
-    assert one.golds(asked)[1] == [{"text": "b", "start": 2}, {"text": "d", "start": None}]
+    qa = task()
+    qa.check(asked, gold=True)
+    assert qa.encode(asked, TOKENIZER).targets is None
+    assert qa.score(asked, [answered("d"), answered("d")])["exact"] == 100
+    assert qa.score(asked, [answered("b"), answered("b")])["exact"] == 50
+    assert qa.golds(asked)[1] == [{"text": "b", "start": 2}, {"text": "d", "start": None}]
     with pytest.raises(InputError, match="use --task squad2"):
-        one.check([question("a b c", is_impossible=True)], gold=True)
+        qa.check([question("a b c", is_impossible=True)], gold=True)
 
 
 def test_an_answer_inside_a_word_without_a_piece_boundary_is_the_whole_word() -> None:
@@ -142,12 +142,12 @@ def test_only_the_first_answer_is_a_target() -> None:
 def test_without_gold_there_are_no_targets_and_an_impossible_question_points_at_cls() -> None:
     with_gold, without = question("a b", "b"), question("a b")
     impossible = question("a b", is_impossible=True)
-    one = task(unanswerable=True)
-    assert one.encode([with_gold, without], TOKENIZER).targets is None
-    targets = one.encode([with_gold, impossible], TOKENIZER).targets
+    qa = task(unanswerable=True)
+    assert qa.encode([with_gold, without], TOKENIZER).targets is None
+    targets = qa.encode([with_gold, impossible], TOKENIZER).targets
     assert targets.dtype == np.int64
     assert targets.tolist() == [[5, 5], [0, 0]]
-    assert one.encode([], TOKENIZER).targets is None
+    assert qa.encode([], TOKENIZER).targets is None
 
 
 def test_a_long_question_is_cut_and_counted() -> None:
@@ -158,12 +158,12 @@ def test_a_long_question_is_cut_and_counted() -> None:
 
 @pytest.mark.parametrize("context", ["", " \t ", "\u00ad"])
 def test_a_context_without_pieces_has_one_window_and_no_answer(context: str) -> None:
-    one, both = [question(context)], question(context, *([context] if context.strip() else []))
+    asked, both = [question(context)], question(context, *([context] if context.strip() else []))
     for unanswerable in (False, True):
         some = task(unanswerable=unanswerable)
-        features = some.encode(one, TOKENIZER)
+        features = some.encode(asked, TOKENIZER)
         assert features.lengths.tolist() == [5]
-        (result,) = some.decode(one, features, np.zeros((5, 2), np.float32), TOKENIZER)
+        (result,) = some.decode(asked, features, np.zeros((5, 2), np.float32), TOKENIZER)
         assert (result.text, result.start, result.end, result.has_answer) == ("", 0, 0, False)
         assert result.n_best == (("", 0, 0, 1.0),)
         assert result.null_score_diff == (0.0 if unanswerable else None)
@@ -212,7 +212,7 @@ def test_labels_and_answers_equal_the_slow_version(
 ) -> None:
     """Logits from a coarse grid are often equal, so the order of ties matters."""
     max_length, stride, max_question, max_answer = sizes
-    one = task(
+    qa = task(
         unanswerable=unanswerable,
         max_length=max_length,
         stride=stride,
@@ -220,12 +220,12 @@ def test_labels_and_answers_equal_the_slow_version(
         max_answer=max_answer,
     )
     tokenizer = WordPieceTokenizer(MIXED_VOCABULARY, TextRules(lowercase=lowercase))
-    features = one.encode(questions, tokenizer)
+    features = qa.encode(questions, tokenizer)
     draw = np.random.default_rng(seed)
     logits = draw.normal(size=(features.num_read, 2)).astype(np.float32)
     if grid is not None:
         logits = np.round(logits * grid) / np.float32(grid)
-    predictions = one.decode(questions, features, logits, tokenizer)
+    predictions = qa.decode(questions, features, logits, tokenizer)
     tokenize, basic = cut_by_oracle[lowercase]
     row = 0
     for asked, prediction in zip(questions, predictions, strict=True):
@@ -271,53 +271,53 @@ def check_prediction(
     texts = [text for text, _ in answers if text]
     expected = "" if not texts or (difference is not None and difference > 0) else texts[0]
     assert (prediction.text, prediction.has_answer) == (expected, bool(expected))
-    given = (prediction.text, prediction.start, prediction.end, prediction.probability)
-    assert given in prediction.n_best
+    stated = (prediction.text, prediction.start, prediction.end, prediction.probability)
+    assert stated in prediction.n_best
 
 
-def pointing(features: EncodedExamples, place: Callable[[int], tuple[int, int]]) -> np.ndarray:
+def pointing(features: EncodedExamples, span_of: Callable[[int], tuple[int, int]]) -> np.ndarray:
     """Logits that are high at the start and the end of each row."""
     logits = np.zeros((features.num_read, 2), np.float32)
     for row, begin in enumerate(features.rows.offsets[:-1].tolist()):
-        for column, position in enumerate(place(row)):
+        for column, position in enumerate(span_of(row)):
             logits[begin + position, column] = 10
     return logits
 
 
 def test_the_answer_has_the_words_and_the_character_span_of_the_context() -> None:
-    one, asked = task(), [question("A  (1895-1943)\t B\u202fC d", "1895")]
-    features = one.encode(asked, TOKENIZER)
-    (result,) = one.decode(asked, features, pointing(features, lambda _: (6, 6)), TOKENIZER)
+    qa, asked = task(), [question("A  (1895-1943)\t B\u202fC d", "1895")]
+    features = qa.encode(asked, TOKENIZER)
+    (result,) = qa.decode(asked, features, pointing(features, lambda _: (6, 6)), TOKENIZER)
     assert (result.text, result.start, result.end) == ("1895", 4, 8)
     context = "b  A\t B\u202fC d"
     asked = [question(context, "A")]
-    features = one.encode(asked, TOKENIZER)
-    (result,) = one.decode(asked, features, pointing(features, lambda _: (5, 7)), TOKENIZER)
+    features = qa.encode(asked, TOKENIZER)
+    (result,) = qa.decode(asked, features, pointing(features, lambda _: (5, 7)), TOKENIZER)
     assert (result.text, context[result.start : result.end]) == ("A B C", "A\t B\u202fC")
 
 
 def test_no_answer_is_predicted_only_above_the_threshold() -> None:
     asked = [question("a b c", "b"), question("a b c", is_impossible=True)]
-    one = task(unanswerable=True)
-    features = one.encode(asked, TOKENIZER)
+    qa = task(unanswerable=True)
+    features = qa.encode(asked, TOKENIZER)
     logits = pointing(features, lambda row: tuple(features.targets[row].tolist()))
-    assert [found.text for found in one.decode(asked, features, logits, TOKENIZER)] == ["b", ""]
-    (kept, none) = one.decode(asked, features, logits, TOKENIZER)
+    assert [prediction.text for prediction in qa.decode(asked, features, logits, TOKENIZER)] == ["b", ""]
+    (kept, none) = qa.decode(asked, features, logits, TOKENIZER)
     assert (kept.null_score_diff, none.null_score_diff) == (-20, 20)
     assert (kept.has_answer, none.has_answer, none.best_answer) == (True, False, "a")
     for threshold, texts in ((20.0, ["b", "a"]), (-21.0, ["", ""])):
         other = task(unanswerable=True, threshold=threshold)
-        assert [found.text for found in other.decode(asked, features, logits, TOKENIZER)] == texts
+        assert [prediction.text for prediction in other.decode(asked, features, logits, TOKENIZER)] == texts
 
 
 def test_a_long_question_does_not_crowd_its_context_out() -> None:
     asked = [question("c d e", text="a b a b a b a b")]
-    one = task(max_question=8, n_best=2)
-    features = one.encode(asked, TOKENIZER)
+    qa = task(max_question=8, n_best=2)
+    features = qa.encode(asked, TOKENIZER)
     logits = np.zeros((features.num_read, 2), np.float32)
     logits[:9] = 5  # [CLS] and the question
     logits[11, 0], logits[12, 1] = 1, 1
-    (result,) = one.decode(asked, features, logits, TOKENIZER)
+    (result,) = qa.decode(asked, features, logits, TOKENIZER)
     assert (result.text, result.has_answer) == ("d e", True)
     some = task(max_question=8, n_best=2, unanswerable=True)
     (result,) = some.decode(asked, features, logits, TOKENIZER)
@@ -326,11 +326,11 @@ def test_a_long_question_does_not_crowd_its_context_out() -> None:
 
 def test_best_ends_before_the_best_starts_leave_the_best_of_all_other_spans() -> None:
     asked = [question("a b c d e f")]
-    one = task(n_best=2)
-    features = one.encode(asked, TOKENIZER)
+    qa = task(n_best=2)
+    features = qa.encode(asked, TOKENIZER)
     logits = np.zeros((features.num_read, 2), np.float32)
     logits[[8, 9], 0], logits[[4, 5], 1] = [3, 4], [2, 1]  # the context starts at 4
-    (result,) = one.decode(asked, features, logits, TOKENIZER)
+    (result,) = qa.decode(asked, features, logits, TOKENIZER)
     assert [text for text, *_ in result.n_best] == ["f", "e"]
     assert (result.text, result.has_answer) == ("f", True)
 
@@ -338,16 +338,18 @@ def test_best_ends_before_the_best_starts_leave_the_best_of_all_other_spans() ->
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5]))
 def test_a_question_of_a_model_without_no_answer_is_always_answered(seed: int, n_best: int) -> None:
     asked = [question("a b c d e f g h", text="a b c d"), question("b", text="a b c d")]
-    one = task(n_best=n_best, max_answer=2)
-    features = one.encode(asked, TOKENIZER)
+    qa = task(n_best=n_best, max_answer=2)
+    features = qa.encode(asked, TOKENIZER)
     logits = np.random.default_rng(seed).normal(size=(features.num_read, 2)).astype(np.float32)
-    assert all(found.has_answer and found.text for found in one.decode(asked, features, logits, TOKENIZER))
+    assert all(
+        prediction.has_answer and prediction.text for prediction in qa.decode(asked, features, logits, TOKENIZER)
+    )
 
 
 def test_at_equal_scores_an_answer_comes_before_no_answer() -> None:
-    one, asked = task(unanswerable=True, n_best=20), [question("a b")]
-    features = one.encode(asked, TOKENIZER)
-    (result,) = one.decode(asked, features, np.zeros((features.num_read, 2), np.float32), TOKENIZER)
+    qa, asked = task(unanswerable=True, n_best=20), [question("a b")]
+    features = qa.encode(asked, TOKENIZER)
+    (result,) = qa.decode(asked, features, np.zeros((features.num_read, 2), np.float32), TOKENIZER)
     assert [text for text, _, _, _ in result.n_best] == ["a", "a b", "b", ""]
     assert result.text == "a"
 
@@ -358,14 +360,14 @@ def test_the_temperature_softens_the_probabilities() -> None:
     features = plain.encode(asked, TOKENIZER)
     logits = np.zeros((features.num_read, 2), np.float32)
     logits[5, 0] = 2
-    shares = [one.decode(asked, features, logits, TOKENIZER)[0].probability for one in (plain, soft)]
+    shares = [qa.decode(asked, features, logits, TOKENIZER)[0].probability for qa in (plain, soft)]
     assert shares == pytest.approx([np.exp(2) / (np.exp(2) + 2), np.exp(1) / (np.exp(1) + 2)])
 
 
 def test_loss_and_correct_count_equal_those_of_each_row_alone() -> None:
-    one = task()
+    qa = task()
     asked = [question("a b c d e f g h" * count, "b c", text="a" * asked) for count, asked in ((1, 1), (3, 2), (1, 1))]
-    features = one.encode(asked, TOKENIZER)
+    features = qa.encode(asked, TOKENIZER)
     (batch,) = micro_batches(features, np.arange(len(features)), micro_tokens=10_000, device="cpu")
     logits = torch.randn(batch.batch.num_tokens, 2, generator=torch.Generator().manual_seed(1), requires_grad=True)
     expected, correct, begin = torch.zeros(()), 0, 0
@@ -374,7 +376,7 @@ def test_loss_and_correct_count_equal_those_of_each_row_alone() -> None:
         begin += length
         expected = expected - (row.log_softmax(0)[first, 0] + row.log_softmax(0)[last, 1]) / 2
         correct += row.argmax(0).tolist() == [first, last]
-    loss, sums = one.loss(logits, batch)
+    loss, sums = qa.loss(logits, batch)
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(torch.autograd.grad(loss, logits)[0], torch.autograd.grad(expected, logits)[0])
     assert {name: float(value) for name, value in sums.items()} == {
@@ -383,27 +385,27 @@ def test_loss_and_correct_count_equal_those_of_each_row_alone() -> None:
         "count": len(features),
     }
     sure = torch.from_numpy(pointing(features, lambda row: tuple(features.targets[row].tolist())))[batch.chosen]
-    assert float(one.loss(sure, batch)[1]["correct"]) == len(features)
-    half, _ = one.loss(logits.to(torch.bfloat16), batch)
+    assert float(qa.loss(sure, batch)[1]["correct"]) == len(features)
+    half, _ = qa.loss(logits.to(torch.bfloat16), batch)
     assert half.dtype == torch.float32
 
 
 def test_a_correct_span_needs_both_ends() -> None:
-    one, asked = task(), [question("a b c d", "b c")]
-    features = one.encode(asked, TOKENIZER)
+    qa, asked = task(), [question("a b c d", "b c")]
+    features = qa.encode(asked, TOKENIZER)
     (batch,) = micro_batches(features, np.arange(1), micro_tokens=100, device="cpu")
     first, last = features.targets[0].tolist()
     hits = [
-        one.loss(torch.from_numpy(pointing(features, lambda _, ends=ends: ends)), batch)[1]["correct"].item()
+        qa.loss(torch.from_numpy(pointing(features, lambda _, ends=ends: ends)), batch)[1]["correct"].item()
         for ends in ((first, last), (first, last + 1), (first + 1, last))
     ]
     assert hits == [1, 0, 0]
 
 
 def test_a_small_model_learns_where_the_answer_is() -> None:
-    one = task(max_length=24)
+    qa = task(max_length=24)
     asked = [question(f"{'abcd'[n % 4]} e {'abcd'[n // 4 % 4]} 1895 f", "1895", text="c") for n in range(16)]
-    features = one.encode(asked, TOKENIZER, training=True)
+    features = qa.encode(asked, TOKENIZER, training=True)
     config = BertConfig(
         vocab_size=len(LETTERS),
         hidden_size=32,
@@ -412,19 +414,19 @@ def test_a_small_model_learns_where_the_answer_is() -> None:
         intermediate_size=48,
         max_position_embeddings=40,
     )
-    model = EncoderForTask(new_encoder(config), one.head, seed=1)
+    model = EncoderForTask(new_encoder(config), qa.head, seed=1)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     (batch,) = micro_batches(features, np.arange(len(features)), micro_tokens=10_000, device="cpu")
     losses = []
     for _ in range(20):
-        loss, sums = one.loss(model(batch.batch), batch)
+        loss, sums = qa.loss(model(batch.batch), batch)
         (gradients,) = [torch.autograd.grad(loss / batch.step_targets, list(model.parameters()), allow_unused=True)]
         for parameter, gradient in zip(model.parameters(), gradients, strict=True):
             parameter.grad = gradient
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < losses[0] / 10
-    assert one.log_sums({name: float(value) for name, value in sums.items()}) == {"accuracy": 1.0}
+    assert qa.log_sums({name: float(value) for name, value in sums.items()}) == {"accuracy": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -453,7 +455,9 @@ def test_valid_questions_pass_the_check() -> None:
 
 
 def answered(text: str, difference: float | None = None, best: str | None = None) -> AnswerPrediction:
-    candidates = tuple((one, 0, len(one), 0.5) for one in dict.fromkeys((text, text if best is None else best)))
+    candidates = tuple(
+        (answer, 0, len(answer), 0.5) for answer in dict.fromkeys((text, text if best is None else best))
+    )
     return AnswerPrediction(
         text=text,
         start=0,
@@ -473,31 +477,31 @@ def test_scores_are_those_of_the_official_scorers() -> None:
     )
     assert task().example_scores(asked, result).tolist() == pytest.approx([2 / 3, 1])
     mixed = [asked[0], question("a b c", is_impossible=True)]
-    one = task(unanswerable=True)
-    scores = one.score(mixed, [answered("b c", -1.0), answered("", 1.0, "b")])
+    qa = task(unanswerable=True)
+    scores = qa.score(mixed, [answered("b c", -1.0), answered("", 1.0, "b")])
     assert (scores["exact"], scores["f1"]) == (100, 100)
-    scores = one.score(mixed, [answered("b c", -1.0), answered("b", -1.0)])
+    scores = qa.score(mixed, [answered("b c", -1.0), answered("b", -1.0)])
     assert (scores["exact"], scores["f1"]) == (50, 50)
     assert (scores["has_ans_f1"], scores["no_ans_f1"]) == (100, 0)
-    withheld = one.score(mixed, [answered("", 3.0, "b c"), answered("", 4.0, "b")])
+    withheld = qa.score(mixed, [answered("", 3.0, "b c"), answered("", 4.0, "b")])
     assert (withheld["f1"], withheld["best_f1"], withheld["best_f1_thresh"]) == (50, 100, 3)
-    assert one.example_scores(mixed, [answered("", 1.0, "b"), answered("", 1.0, "b")]).tolist() == [0, 1]
+    assert qa.example_scores(mixed, [answered("", 1.0, "b"), answered("", 1.0, "b")]).tolist() == [0, 1]
 
 
 def test_the_threshold_is_the_one_with_the_best_f1() -> None:
     asked = [question("a b c", "b"), question("a b c", is_impossible=True), question("a b c", "c")]
     result = [answered("b", -5.0), answered("a", -2.0), answered("c", -3.0)]
-    one = task(unanswerable=True)
-    spec = one.tuned(asked, result)
+    qa = task(unanswerable=True)
+    spec = qa.tuned(asked, result)
     assert spec.threshold is not None
     assert -3 <= spec.threshold < -2
-    assert dataclasses.replace(spec, threshold=None) == one.spec
+    assert dataclasses.replace(spec, threshold=None) == qa.spec
     # Withheld answers count as well as those given.
     withheld = [answered("", 5.0, "b"), answered("", 8.0, "a"), answered("", 6.0, "c")]
-    assert 6 <= one.tuned(asked, withheld).threshold < 8
+    assert 6 <= qa.tuned(asked, withheld).threshold < 8
     # If no question has an answer, none is given.
     impossible = [question("a b c", is_impossible=True)] * 2
-    assert one.tuned(impossible, result[:2]).threshold < -5
+    assert qa.tuned(impossible, result[:2]).threshold < -5
     assert task().tuned(asked[:1], [answered("b")]) == task().spec
 
 
@@ -549,13 +553,13 @@ def squad(path: Path) -> list[QuestionExample]:
 @pytest.mark.parametrize(("name", "unanswerable"), [("dev-v1.1.json", False), ("dev-v2.0.json", True)])
 def test_perfect_logits_of_real_questions_give_the_gold_answers(real_data: Path, name: str, unanswerable: bool) -> None:
     asked = squad(real_data / "squad" / name)
-    one = task(unanswerable=unanswerable, max_length=384, stride=128, max_question=64, max_answer=30, n_best=20)
+    qa = task(unanswerable=unanswerable, max_length=384, stride=128, max_question=64, max_answer=30, n_best=20)
     tokenizer = WordPieceTokenizer(Vocabulary.load(real_data / "vocab" / "bert-base-uncased-vocab.txt"))
-    one.check(asked, gold=True)
-    features = one.encode(asked, tokenizer)
+    qa.check(asked, gold=True)
+    features = qa.encode(asked, tokenizer)
     logits = pointing(features, lambda row: tuple(features.targets[row].tolist()))
-    result = one.decode(asked, features, logits, tokenizer)
-    scores = one.score(asked, result)
+    result = qa.decode(asked, features, logits, tokenizer)
+    scores = qa.score(asked, result)
     assert scores["exact"] >= 99
     assert scores["f1"] >= 99.4
     spaced = [" ".join(e.context[p.start : p.end].split()) for e, p in zip(asked, result, strict=True)]

@@ -86,17 +86,17 @@ def test_every_word_is_read_once_at_its_first_piece_and_keeps_its_label(
     counts: list[list[int]], max_length: int, stride: int, context: bool, documents: list[int]
 ) -> None:
     sentences = numbered(counts, sorted(documents)[: len(counts)])
-    one = task(max_length=max_length, stride=stride, document_context=context)
-    features = one.encode(sentences, TOKENIZER)
-    words = [(number, word) for number, one in enumerate(sentences) for word in one.words]
+    tagging = task(max_length=max_length, stride=stride, document_context=context)
+    features = tagging.encode(sentences, TOKENIZER)
+    words = [(number, word) for number, example in enumerate(sentences) for word in example.words]
     read = read_words(features)
     assert len(read) == len(words)
-    for (row, place), (number, word) in zip(read, words, strict=True):
+    for (row, position), (number, word) in zip(read, words, strict=True):
         tokens = features.rows.row(row)[0].tolist()
-        assert tokens[place] == pieces(word)[0]
+        assert tokens[position] == pieces(word)[0]
         assert features.example_of_row[row] == number
     if words:
-        gold = [tag for one in sentences for tag in one.tags]
+        gold = [tag for example in sentences for tag in example.tags]
         assert [LABELS[target] for target in features.targets.tolist()] == gold
         assert features.rows.lengths.max() <= max_length
         assert features.read_per_row.min() >= 1
@@ -118,15 +118,17 @@ def looped_windows(length: int, room: int, stride: int) -> list[tuple[int, int]]
 
 @given(st.lists(st.sampled_from([1, 1, 2, 4]), min_size=1, max_size=60), max_lengths, strides)
 def test_a_word_is_read_where_it_has_the_most_context(counts: list[int], max_length: int, stride: int) -> None:
-    (one,) = numbered([counts], [0])
-    features = task(max_length=max_length, stride=stride).encode([one], TOKENIZER)
+    (example,) = numbered([counts], [0])
+    features = task(max_length=max_length, stride=stride).encode([example], TOKENIZER)
     windows = looped_windows(sum(counts), max_length - 2, stride)
     expected = []
-    for place in itertools.accumulate(counts[:-1], initial=0):
-        context = [min(place - begin, end - 1 - place) if begin <= place < end else -1 for begin, end in windows]
+    for position in itertools.accumulate(counts[:-1], initial=0):
+        context = [
+            min(position - begin, end - 1 - position) if begin <= position < end else -1 for begin, end in windows
+        ]
         begin, end = windows[context.index(max(context))]
-        expected.append(([CLS, *pieces(*one.words)[begin:end], SEP], place - begin + 1))
-    result = [(features.rows.row(row)[0].tolist(), place) for row, place in read_words(features)]
+        expected.append(([CLS, *pieces(*example.words)[begin:end], SEP], position - begin + 1))
+    result = [(features.rows.row(row)[0].tolist(), position) for row, position in read_words(features)]
     assert result == expected
 
 
@@ -142,7 +144,9 @@ def test_a_sentence_of_exactly_max_length_is_one_row_and_one_piece_more_makes_tw
 
 def test_a_window_inside_one_long_word_is_dropped() -> None:
     features = task(max_length=6).encode([sentence("a " + "b" * 30 + " c")], TOKENIZER)
-    assert [features.rows.row(row)[0].tolist()[place] for row, place in read_words(features)] == pieces("a", "b", "c")
+    assert [features.rows.row(row)[0].tolist()[position] for row, position in read_words(features)] == pieces(
+        "a", "b", "c"
+    )
     assert len(features) == 2
 
 
@@ -163,8 +167,8 @@ def test_without_sentences_there_are_no_units(context: bool) -> None:
 
 
 def test_a_word_without_pieces_is_read_as_unknown() -> None:
-    one = TaggedExample(id="0", words=("a", "\x01\x02", "\u200b", "b"), tags=("O", "B-LOC", "I-LOC", "O"))
-    features = task().encode([one], TOKENIZER)
+    example = TaggedExample(id="0", words=("a", "\x01\x02", "\u200b", "b"), tags=("O", "B-LOC", "I-LOC", "O"))
+    features = task().encode([example], TOKENIZER)
     assert features.rows.token_ids.tolist() == [CLS, *pieces("a"), UNK, UNK, *pieces("b"), SEP]
     assert features.targets.tolist() == [0, 1, 2, 0]
 
@@ -180,7 +184,7 @@ def test_the_words_around_a_sentence_fill_its_row_equally_from_both_sides() -> N
     features = task(max_length=8, document_context=True).encode(document, TOKENIZER)
     rows = [features.rows.row(row)[0].tolist() for row in range(3)]
     assert rows == [[CLS, *pieces(*words), SEP] for words in ("abcdef", "bcdefg", "efghij")]
-    assert [place for _, place in read_words(features)] == [1, 2, 3, 3, 4, 2, 3, 4, 5, 6]
+    assert [position for _, position in read_words(features)] == [1, 2, 3, 3, 4, 2, 3, 4, 5, 6]
     assert features.rows.segment_ids.tolist() == [0] * 24
 
 
@@ -212,18 +216,18 @@ def test_rows_with_context_are_those_of_a_plain_loop(
     wide = task(max_length=max_length, document_context=True).encode(sentences, TOKENIZER)
     assert wide.example_of_row.tolist() == alone.example_of_row.tolist()
     for row, number in enumerate(wide.example_of_row.tolist()):
-        one = sentences[number]
-        own, room = len(pieces(*one.words)), max_length - 2
+        example = sentences[number]
+        size, room = len(pieces(*example.words)), max_length - 2
         tokens = wide.rows.row(row)[0].tolist()
-        if own > room:
+        if size > room:
             assert tokens == alone.rows.row(row)[0].tolist()
             continue
-        left = [w for other in sentences[:number] if other.document == one.document for w in other.words]
-        right = [w for other in sentences[number + 1 :] if other.document == one.document for w in other.words]
-        most_right = max(room - own - (room - own) // 2, room - own - len(pieces(*left)))
-        most_left = room - own - min(most_right, len(pieces(*right)))
+        left = [w for other in sentences[:number] if other.document == example.document for w in other.words]
+        right = [w for other in sentences[number + 1 :] if other.document == example.document for w in other.words]
+        most_right = max(room - size - (room - size) // 2, room - size - len(pieces(*left)))
+        most_left = room - size - min(most_right, len(pieces(*right)))
         before = fitting(left[::-1], most_left)[::-1]
-        expected = [*before, *one.words, *fitting(right, most_right)]
+        expected = [*before, *example.words, *fitting(right, most_right)]
         assert tokens == [CLS, *pieces(*expected), SEP]
 
 
@@ -251,11 +255,11 @@ def one_hot(features: EncodedExamples) -> np.ndarray:
 @given(piece_counts, max_lengths, st.booleans())
 def test_labels_survive_the_round_trip_through_targets(counts: list[list[int]], max_length: int, context: bool) -> None:
     sentences = numbered(counts, [0] * len(counts))
-    one = task(max_length=max_length, document_context=context, constrained_tags=False)
-    features = one.encode(sentences, TOKENIZER)
+    tagging = task(max_length=max_length, document_context=context, constrained_tags=False)
+    features = tagging.encode(sentences, TOKENIZER)
     if features.targets is None:
         return
-    predictions = one.decode(sentences, features, one_hot(features), TOKENIZER)
+    predictions = tagging.decode(sentences, features, one_hot(features), TOKENIZER)
     assert [prediction.tags for prediction in predictions] == [sentence.tags for sentence in sentences]
     assert all(chance > 0.99 for prediction in predictions for chance in prediction.probabilities)
 
@@ -267,7 +271,9 @@ def test_an_impossible_sequence_is_not_answered_and_its_probabilities_are_those_
     )
     logits = np.log(shares).astype(np.float32)
     free, bound = task(constrained_tags=False), task()
-    plain, answered = (one.decode(many, one.encode(many, TOKENIZER), logits, TOKENIZER) for one in (free, bound))
+    plain, answered = (
+        tagging.decode(many, tagging.encode(many, TOKENIZER), logits, TOKENIZER) for tagging in (free, bound)
+    )
     assert plain[0].tags == ("O", "I-PER", "I-PER")
     assert answered[0].tags == ("O", "B-PER", "I-PER")
     assert answered[0].probabilities == pytest.approx((0.7, 0.3, 0.5))
@@ -281,10 +287,10 @@ def test_an_impossible_sequence_is_not_answered_and_its_probabilities_are_those_
 def test_tags_that_admit_no_sequence_are_answered_word_by_word_with_a_warning(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    one = task(scheme="IOBES", labels=("B-LOC", "E-LOC"))
+    tagging = task(scheme="IOBES", labels=("B-LOC", "E-LOC"))
     many = [sentence("a b c"), sentence("d e")]
     logits = np.array([[0, 1], [1, 0], [0, 1], [0, 1], [1, 0]], dtype=np.float32)
-    predictions = one.decode(many, one.encode(many, TOKENIZER), logits, TOKENIZER)
+    predictions = tagging.decode(many, tagging.encode(many, TOKENIZER), logits, TOKENIZER)
     assert [prediction.tags for prediction in predictions] == [("E-LOC", "B-LOC", "E-LOC"), ("B-LOC", "E-LOC")]
     assert capsys.readouterr().err == (
         "warning: 1 sentence without a sequence of the model's tags that IOBES allows: each word has its most likely "
@@ -303,9 +309,9 @@ def test_the_setting_for_sequences_is_stored_and_ignored_by_plain_tags() -> None
 
 def test_the_temperature_softens_the_probability_but_keeps_the_tag() -> None:
     warm = TaggingTask(dataclasses.replace(task(labels=("O", "B-LOC")).spec, temperature=2.0))
-    one = [sentence("a")]
+    examples = [sentence("a")]
     logits = np.array([[0.0, 2.0]], dtype=np.float32)
-    (prediction,) = warm.decode(one, warm.encode(one, TOKENIZER), logits, TOKENIZER)
+    (prediction,) = warm.decode(examples, warm.encode(examples, TOKENIZER), logits, TOKENIZER)
     assert prediction.tags == ("B-LOC",)
     assert prediction.probabilities == pytest.approx((1 / (1 + math.exp(-1)),))
 
@@ -319,25 +325,25 @@ def test_the_logits_of_a_word_do_not_depend_on_the_batch() -> None:
         intermediate_size=48,
         max_position_embeddings=64,
     )
-    one = task(max_length=12)
-    net = EncoderForTask(new_encoder(config), one.head, seed=1).double()
+    tagging = task(max_length=12)
+    net = EncoderForTask(new_encoder(config), tagging.head, seed=1).double()
     sentences = numbered([[1] * 30, [2, 1], [1, 3, 1, 1], [1]], [0, 0, 0, 0])
-    features = one.encode(sentences, TOKENIZER)
+    features = tagging.encode(sentences, TOKENIZER)
 
     def logits(micro_tokens: int) -> np.ndarray:
-        found = np.full((features.num_read, len(LABELS)), np.nan)
+        scores = np.full((features.num_read, len(LABELS)), np.nan)
         for batch in micro_batches(features, np.arange(len(features)), micro_tokens=micro_tokens, device="cpu"):
-            found[batch.chosen] = net(batch.batch, read=batch.read).detach()
-        return found
+            scores[batch.chosen] = net(batch.batch, read=batch.read).detach()
+        return scores
 
     np.testing.assert_allclose(logits(1), logits(10_000), rtol=1e-9)
 
 
 def test_entities_have_their_words_and_their_exact_characters() -> None:
     text = 'He saw "New\tYork", d.'
-    one = dataclasses.replace(words_of(text), tags=("O", "O", "O", "B-LOC", "I-LOC", "O", "O", "B-PER", "I-PER"))
-    features = task().encode([one], TOKENIZER)
-    (prediction,) = task().decode([one], features, one_hot(features), TOKENIZER)
+    example = dataclasses.replace(words_of(text), tags=("O", "O", "O", "B-LOC", "I-LOC", "O", "O", "B-PER", "I-PER"))
+    features = task().encode([example], TOKENIZER)
+    (prediction,) = task().decode([example], features, one_hot(features), TOKENIZER)
     assert prediction.entities == (
         Entity(type="LOC", start=3, end=5, text="New York", characters=(8, 16)),
         Entity(type="PER", start=7, end=9, text="d.", characters=(19, 21)),
@@ -351,22 +357,22 @@ def test_entities_have_their_words_and_their_exact_characters() -> None:
 
 
 def test_entities_of_words_without_a_text_have_no_characters() -> None:
-    one = sentence("New York", "B-LOC I-LOC")
-    features = task().encode([one], TOKENIZER)
-    (prediction,) = task().decode([one], features, one_hot(features), TOKENIZER)
+    example = sentence("New York", "B-LOC I-LOC")
+    features = task().encode([example], TOKENIZER)
+    (prediction,) = task().decode([example], features, one_hot(features), TOKENIZER)
     assert prediction.entities == (Entity(type="LOC", start=0, end=2, text="New York"),)
-    (plain,) = task(scheme="").decode([one], features, one_hot(features), TOKENIZER)
+    (plain,) = task(scheme="").decode([example], features, one_hot(features), TOKENIZER)
     assert plain.entities == ()
 
 
 @given(st.text(max_size=40) | st.text("ab ,.\"'\t\n博\x01\u200bÉİ\u0301", max_size=40))
 def test_words_of_a_text_have_their_character_spans_in_order(text: str) -> None:
-    one = words_of(text)
-    assert [text[start:end] for start, end in one.offsets] == list(one.words)
-    borders = [place for span in one.offsets for place in span]
+    example = words_of(text)
+    assert [text[start:end] for start, end in example.offsets] == list(example.words)
+    borders = [border for span in example.offsets for border in span]
     assert borders == sorted(borders)
-    assert all(start < end for start, end in one.offsets)
-    together = [id for word in one.words for id in TOKENIZER.encode(word).tolist()]
+    assert all(start < end for start, end in example.offsets)
+    together = [id for word in example.words for id in TOKENIZER.encode(word).tolist()]
     assert together == TOKENIZER.encode(text).tolist()
 
 
@@ -423,8 +429,8 @@ def test_an_unknown_tag_is_refused_in_training_and_an_error_in_scoring(
     )
     answers = [("B-LOC", "O"), ("O", "O", "O"), ("O",)]
     predictions = [
-        TagsPrediction(words=one.words, tags=tags, probabilities=(1.0,) * len(tags))
-        for one, tags in zip(many, answers, strict=True)
+        TagsPrediction(words=example.words, tags=tags, probabilities=(1.0,) * len(tags))
+        for example, tags in zip(many, answers, strict=True)
     ]
     assert task().score(many, predictions) == {"precision": 1.0, "recall": 0.25, "f1": 0.4, "accuracy": 0.5}
     with pytest.raises(InputError, match="found 'B-ORG'"):
@@ -492,16 +498,16 @@ def test_every_tag_of_a_real_file_is_a_target_and_is_decoded_back(
     tokenizer = WordPieceTokenizer(
         Vocabulary.load(real_data / "vocab/bert-base-cased-vocab.txt"), TextRules(lowercase=False)
     )
-    labels = tuple(sorted({tag for one in sentences for tag in one.tags}))
-    one = task(labels=labels, **settings)
-    one.check(sentences, gold=True)
-    features = one.encode(sentences, tokenizer)
+    labels = tuple(sorted({tag for example in sentences for tag in example.tags}))
+    tagging = task(labels=labels, **settings)
+    tagging.check(sentences, gold=True)
+    features = tagging.encode(sentences, tokenizer)
     words = [word for sentence in sentences for word in sentence.words]
     firsts = [next(iter(tokenizer.encode(word).tolist()), tokenizer.vocabulary.unk_id) for word in words]
     assert features.rows.token_ids[features.read].tolist() == firsts
     logits = np.eye(len(labels), dtype=np.float32)[features.targets]
-    predictions = one.decode(sentences, features, logits, tokenizer)
-    assert one.score(sentences, predictions) == {"precision": 1.0, "recall": 1.0, "f1": 1.0, "accuracy": 1.0}
+    predictions = tagging.decode(sentences, features, logits, tokenizer)
+    assert tagging.score(sentences, predictions) == {"precision": 1.0, "recall": 1.0, "f1": 1.0, "accuracy": 1.0}
 
 
 def test_the_context_of_drawn_sentences_is_that_of_the_file(tmp_path: Path) -> None:
@@ -533,8 +539,8 @@ class EncodedRows:
     read_words: list[str]
 
     @classmethod
-    def of(cls, one: TaggingTask, sentences: Sequence[TaggedExample]) -> "EncodedRows":
-        features = one.encode(sentences, TOKENIZER)
+    def of(cls, tagging: TaggingTask, sentences: Sequence[TaggedExample]) -> "EncodedRows":
+        features = tagging.encode(sentences, TOKENIZER)
         pieces = TOKENIZER.vocabulary.pieces
         rows = [[pieces[id] for id in features.rows.row(row)[0].tolist()] for row in range(len(features))]
         read = [pieces[id] for id in features.rows.token_ids[features.read].tolist()]

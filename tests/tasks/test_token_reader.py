@@ -115,10 +115,10 @@ def test_the_gradient_with_a_penalty_is_the_same_however_a_step_is_split(kind):
                 work.loss(work.model, batch)[0].backward()
             result[penalty, micro_tokens] = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     for penalty in (0.0, 0.5):
-        one, other = result[penalty, 10_000], result[penalty, 24]
-        assert one.keys() == other.keys()
-        assert all(not name.startswith("bert.") for name in one), "the body is frozen"
-        for name, gradient in one.items():
+        whole, other = result[penalty, 10_000], result[penalty, 24]
+        assert whole.keys() == other.keys()
+        assert all(not name.startswith("bert.") for name in whole), "the body is frozen"
+        for name, gradient in whole.items():
             torch.testing.assert_close(other[name], gradient, rtol=1e-6, atol=1e-9, msg=name)
     added = result[0.5, 24]["reader.mix.scores"] - result[0.0, 24]["reader.mix.scores"]
     torch.testing.assert_close(added, model_of(spec).mix.scores.detach())  # 0.5 times the derivative of the squares
@@ -176,16 +176,16 @@ def test_a_model_whose_task_names_other_cells_or_layers_is_refused(base, tmp_pat
 
 def test_a_strong_penalty_keeps_the_learned_weights_near_the_mean(base, tmp_path):
     data = TaskData(train=examples_of("tags", 48), dev=examples_of("tags", 8, seed=1))
-    found = []
+    spreads = []
     for penalty in (0.0, 10.0):
         settings = dataclasses.replace(SETTINGS, epochs=20, mix_penalty=penalty)
         run = tmp_path / str(penalty)
         FinetuningJob.prepare(base, SPECS["tags"], data, settings, RECIPE).train_once(run, 1)
         shares = load_any(run / "model").tensors["reader.mix.scores"].softmax(0)
         assert len(shares) == 3
-        found.append(float(shares.max() - shares.min()))
-    assert found[0] > 1e-3
-    assert found[1] < found[0] / 2
+        spreads.append(float(shares.max() - shares.min()))
+    assert spreads[0] > 1e-3
+    assert spreads[1] < spreads[0] / 2
 
 
 def test_a_killed_training_resumes_to_the_same_bytes(base, tmp_path):

@@ -51,13 +51,13 @@ def test_every_row_has_a_window_of_both_texts_and_no_token_is_left_out(
 ) -> None:
     settings = TaskSettings(max_length=max_length, stride=stride, long_text="windows")
     rows, counts, of_first = encode_texts([pair(first, second)], TOKENIZER, settings)
-    found = [halves(rows.row(number)[0].tolist()) for number in range(len(rows))]
-    assert counts.tolist() == of_first.tolist() == [len(found)]
+    rows_of_halves = [halves(rows.row(number)[0].tolist()) for number in range(len(rows))]
+    assert counts.tolist() == of_first.tolist() == [len(rows_of_halves)]
     assert rows.cut_tokens == 0
     ids = [TOKENIZER.encode(" ".join(words)).tolist() for words in (first, second)]
     room = max_length - 3
     if len(ids[0]) + len(ids[1]) <= room:
-        assert found == [(ids[0], ids[1])]
+        assert rows_of_halves == [(ids[0], ids[1])]
         return
     if len(ids[0]) <= room // 2:
         rooms = (len(ids[0]), room - len(ids[0]))
@@ -65,12 +65,12 @@ def test_every_row_has_a_window_of_both_texts_and_no_token_is_left_out(
         rooms = (room - len(ids[1]), len(ids[1]))
     else:
         rooms = (room // 2, room - room // 2)
-    wanted = [slow_windows(one, own, stride) for one, own in zip(ids, rooms, strict=True)]
-    assert len(found) == max(map(len, wanted))
+    wanted = [slow_windows(ids_of_text, room, stride) for ids_of_text, room in zip(ids, rooms, strict=True)]
+    assert len(rows_of_halves) == max(map(len, wanted))
     for which in (0, 1):
-        column = [parts[which] for parts in found]
-        assert [one for place, one in enumerate(column) if not place or one != column[place - 1]] == [
-            one for place, one in enumerate(wanted[which]) if not place or one != wanted[which][place - 1]
+        column = [parts[which] for parts in rows_of_halves]
+        assert [window for index, window in enumerate(column) if not index or window != column[index - 1]] == [
+            window for index, window in enumerate(wanted[which]) if not index or window != wanted[which][index - 1]
         ]
 
 

@@ -70,9 +70,9 @@ def test_the_four_term_multiple_is_one():
 
 @given(st.binary(min_size=1, max_size=200), st.data())
 def test_one_flipped_bit_changes_the_checksum(data, draw):
-    place = draw.draw(st.integers(0, len(data) * 8 - 1))
+    position = draw.draw(st.integers(0, len(data) * 8 - 1))
     other = bytearray(data)
-    other[place // 8] ^= 1 << place % 8
+    other[position // 8] ^= 1 << position % 8
     assert crc32c(bytes(other)) != crc32c(data)
 
 

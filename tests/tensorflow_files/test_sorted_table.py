@@ -126,8 +126,8 @@ def test_the_same_block_cannot_be_read_twice():
     data = sealed(content)
     meta_at = len(data)
     data += sealed(block())
-    place = varint(0) + varint(len(content))
-    index = block((0, b"a", place), (0, b"b", place))
+    handle = varint(0) + varint(len(content))
+    index = block((0, b"a", handle), (0, b"b", handle))
     index_at = len(data)
     data += (
         sealed(index) + (varint(meta_at) + varint(8) + varint(index_at) + varint(len(index))).ljust(40, b"\0") + MAGIC
@@ -145,8 +145,8 @@ def test_more_entries_than_any_index_has_are_refused():
 @given(TABLES.filter(bool), st.data())
 def test_every_flipped_byte_is_detected(table, draw):
     data = bytearray(write_table(sorted(table.items())))
-    place = draw.draw(st.integers(0, len(data) - 1))
-    data[place] ^= draw.draw(st.integers(1, 255))
+    position = draw.draw(st.integers(0, len(data) - 1))
+    data[position] ^= draw.draw(st.integers(1, 255))
     with pytest.raises(WireError):
         read_table(bytes(data))
 

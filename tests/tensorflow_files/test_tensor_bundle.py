@@ -250,8 +250,8 @@ def test_a_damaged_index_is_one_error(prefix, places):
     path = index_path(prefix)
     sound = path.read_bytes()
     data = bytearray(sound)
-    for place, change in places:
-        data[place % len(data)] ^= change
+    for position, change in places:
+        data[position % len(data)] ^= change
     path.write_bytes(data)
     try:
         if data != sound:
@@ -261,16 +261,18 @@ def test_a_damaged_index_is_one_error(prefix, places):
         path.write_bytes(sound)
 
 
-@given(which=st.integers(0, 8), place=st.integers(0, 10**6), change=st.integers(1, 255), extra=st.binary(max_size=12))
+@given(
+    which=st.integers(0, 8), position=st.integers(0, 10**6), change=st.integers(1, 255), extra=st.binary(max_size=12)
+)
 @settings(parent=SHARED_FOLDER, max_examples=400)
-def test_hostile_entries_with_correct_checksums_are_read_or_refused(prefix, which, place, change, extra):
+def test_hostile_entries_with_correct_checksums_are_read_or_refused(prefix, which, position, change, extra):
     """An attacker can compute checksums too: entries are altered, then written with correct checksums."""
     path = index_path(prefix)
     sound = path.read_bytes()
     table = read_table(sound)
     key = list(table)[which]
     value = bytearray(table[key] + extra)
-    value[place % len(value)] ^= change
+    value[position % len(value)] ^= change
     path.write_bytes(write_table(sorted({**table, key: bytes(value)}.items())))
     try:
         count, refusal = read_all(prefix), ""

@@ -87,8 +87,8 @@ def test_an_added_token_is_no_piece_of_a_word_and_survives_a_copy() -> None:
     flags = {"normalized": True}
     tokenizer = ours([("helloo", {**flags, "single_word": True}), ("[WORLD]", flags)], TextRules())
     again = pickle.loads(pickle.dumps(tokenizer))  # noqa: S301 - written here
-    for one in (tokenizer, again):
-        assert one.tokenize("helloo helloos [World]") == ["helloo", "[UNK]", "[WORLD]"]
+    for copied in (tokenizer, again):
+        assert copied.tokenize("helloo helloos [World]") == ["helloo", "[UNK]", "[WORLD]"]
     assert "added_tokens" in tokenizer.settings
     assert "added_tokens" not in WordPieceTokenizer(Vocabulary(PIECES)).settings
 

@@ -58,8 +58,8 @@ def test_keys_are_the_bytes_at_any_position(some: list[bytes], width: int) -> No
 @given(st.lists(st.sampled_from([b"a", b"ab", b"abcdefgh", b"abcdefghi", b"b"])))
 def test_distinct_keys_represent_all_keys(some: list[bytes]) -> None:
     chosen, number = keys.distinct(keys.keys_of(some, 2))
-    assert [some[place] for place in chosen[number]] == some
-    assert len({some[place] for place in chosen}) == len(chosen)
+    assert [some[index] for index in chosen[number]] == some
+    assert len({some[index] for index in chosen}) == len(chosen)
 
 
 short_words = st.text("abcdefg0", min_size=1, max_size=LONGEST) | st.text("abéςσ\u0301가αβ博", min_size=1, max_size=10)

@@ -36,7 +36,10 @@ WORDS = (
 @pytest.mark.parametrize("rules", [KEEPS, GOOGLE, TextRules.named("unspaced")])
 @pytest.mark.parametrize("text", WORDS)
 def test_letters_keep_their_marks(text: str, rules: TextRules) -> None:
-    spaced = "".join(f" {one} " if PYTHON.is_punctuation(one) else one for one in unicodedata.normalize("NFC", text))
+    spaced = "".join(
+        f" {character} " if PYTHON.is_punctuation(character) else character
+        for character in unicodedata.normalize("NFC", text)
+    )
     assert "".join(basic_tokens(text, rules)) == "".join(spaced.split())
     assert "".join(basic_tokens(text, PLAIN)) != "".join(spaced.split()), "BERT's rules lose some"
 
@@ -85,11 +88,15 @@ def test_what_can_be_decomposed_gives_the_tokens_of_the_package_in_either_form(f
 @pytest.mark.parametrize("known", [PYTHON, HUGGINGFACE])
 def test_composition_is_that_of_the_standard(known: object) -> None:
     draws = random.Random(3)
-    marks = [one for one in ALL if unicodedata.combining(one) and known.combining(one) == unicodedata.combining(one)]  # type: ignore[attr-defined]
+    marks = [
+        character
+        for character in ALL
+        if unicodedata.combining(character) and known.combining(character) == unicodedata.combining(character)
+    ]  # type: ignore[attr-defined]
     pool = [*marks, *"aeo\u09c7\u09be\u0bc6\u0bd7\u1100\u1161\u11a8\u30ab\u304b\u0928" * 20, *"\u3099\u0301\u093c" * 20]
     for _ in range(500):
         text = unicodedata.normalize("NFD", "".join(draws.choices(pool, k=draws.randint(1, 8))))
-        parts = [Placed(one, place, place + 1) for place, one in enumerate(text)]
+        parts = [Placed(character, index, index + 1) for index, character in enumerate(text)]
         result = composed(parts, known)  # type: ignore[arg-type]
         assert "".join(part.text for part in result) == unicodedata.normalize("NFC", text), ascii(text)
     assert without_accents("a\u0301\u3099") == "a\u3099"
@@ -107,7 +114,7 @@ def test_every_code_point_alone_and_between_letters_gives_the_tokens_of_the_pack
 def byte_pairs(*, unspaced: bool = False) -> PipelineTokenizer:
     """Byte pairs without merges: each character of a word is a piece."""
     letters = sorted(set("".join(WORDS) + "etaxガ한"))
-    pieces = [*SPECIAL_PIECES, *(form for one in letters for form in (one, f"{one}</w>"))]
+    pieces = [*SPECIAL_PIECES, *(form for letter in letters for form in (letter, f"{letter}</w>"))]
     rules = TextRules(keep_letter_marks=True, split_unspaced=unspaced)
     description = learned_json({piece: id for id, piece in enumerate(pieces)}, [], rules)
     return PipelineTokenizer(description, SPECIAL_PIECES, source="a test")
@@ -125,7 +132,7 @@ def test_byte_pairs_have_the_same_words(text: str, unspaced: bool) -> None:
     tokenizer = byte_pairs(unspaced=unspaced)
     words = basic_tokens(text, TextRules(keep_letter_marks=True, split_unspaced=unspaced))
     plain: Tokenizer = tokenizer._tokenizer
-    found = [word for word, _ in plain.pre_tokenizer.pre_tokenize_str(plain.normalizer.normalize_str(text))]
-    assert found == words
+    words_of_peer = [word for word, _ in plain.pre_tokenizer.pre_tokenize_str(plain.normalizer.normalize_str(text))]
+    assert words_of_peer == words
     if text in WORDS:
         assert "[UNK]" not in tokenizer.tokenize(text)

@@ -136,8 +136,8 @@ def test_reordered_marks_keep_their_offsets() -> None:
 
 def test_rules_survive_json_and_refuse_nonsense() -> None:
     rules = TextRules(lowercase=False, strip_accents=True, control_rule="google")
-    for one in (rules, TextRules.named("unspaced")):
-        assert from_dict(TextRules, to_dict(one), "here") == one
+    for chosen in (rules, TextRules.named("unspaced")):
+        assert from_dict(TextRules, to_dict(chosen), "here") == chosen
     with pytest.raises(ConfigError, match="control_rule 'huggingface' or 'google'; found 'python'"):
         TextRules(control_rule="python")
     with pytest.raises(ConfigError, match="max_word_characters must be at least 1, not 0"):

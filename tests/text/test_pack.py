@@ -45,7 +45,7 @@ def test_every_row_equals_its_distinct_row(
     every = [(ids.tolist(), segments.tolist()) for ids, segments in map(rows.row, range(len(rows)))]
     kept = [(ids.tolist(), segments.tolist()) for ids, segments in map(different.row, range(len(different)))]
     assert [kept[number] for number in which.tolist()] == every
-    assert kept == [one for number, one in enumerate(every) if one not in every[:number]]
+    assert kept == [row for number, row in enumerate(every) if row not in every[:number]]
 
 
 def test_rows_with_equal_tokens_in_other_segments_are_distinct() -> None:
@@ -56,9 +56,9 @@ def test_rows_with_equal_tokens_in_other_segments_are_distinct() -> None:
 
 
 def test_one_and_two_texts_are_surrounded_by_special_pieces() -> None:
-    one = pack_rows([[7, 8]], template=TEMPLATE, max_length=10)
-    assert rows_of(one) == [[CLS, 7, 8, SEP]]
-    assert one.segment_ids.tolist() == [0, 0, 0, 0]
+    packed = pack_rows([[7, 8]], template=TEMPLATE, max_length=10)
+    assert rows_of(packed) == [[CLS, 7, 8, SEP]]
+    assert packed.segment_ids.tolist() == [0, 0, 0, 0]
     two = pack_rows([[7, 8], []], [[9], [10]], template=TEMPLATE, max_length=10)
     assert rows_of(two) == [[CLS, 7, 8, SEP, 9, SEP], [CLS, SEP, 10, SEP]]
     assert two.segment_ids.tolist() == [0, 0, 0, 0, 1, 1, 0, 0, 1, 1]

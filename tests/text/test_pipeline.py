@@ -81,8 +81,8 @@ def test_special_pieces_in_a_text_are_ordinary_unless_they_are_asked_for() -> No
 @pytest.mark.parametrize("text", ["The [MASK] was <mask>[MASK] .", "[MASK]", " [MASK] a[MASK]b"])
 def test_the_mask_of_bert_is_the_mask_of_the_model(text: str) -> None:
     result = TOKENIZER.encode_with_offsets(text, special_tokens=True)
-    own = TOKENIZER.encode(text.replace("[MASK]", "<mask>"), special_tokens=True)
-    assert result.ids.tolist() == own.tolist() == TOKENIZER.encode(text, special_tokens=True).tolist()
+    encoded = TOKENIZER.encode(text.replace("[MASK]", "<mask>"), special_tokens=True)
+    assert result.ids.tolist() == encoded.tolist() == TOKENIZER.encode(text, special_tokens=True).tolist()
     spans = zip(result.ids.tolist(), result.starts.tolist(), result.ends.tolist(), strict=True)
     masks = [text[start:end] for id, start, end in spans if id == TOKENIZER.vocabulary.mask_id]
     assert masks == [part for part in text.replace("[MASK]", " [MASK] ").replace("<mask>", " <mask> ").split()

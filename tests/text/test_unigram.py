@@ -36,7 +36,7 @@ ADDED = [
 
 
 def described(*, lowercase: bool = True, splits_first: bool = True, scheme: str = "always") -> dict[str, object]:
-    pieces = unigram_pieces([one["content"] for one in ADDED])
+    pieces = unigram_pieces([token["content"] for token in ADDED])
     more = [(letter, -8.0) for letter in "éか中文한국हनदไท😀\u0301"]
     steps = [
         {"type": "Replace", "pattern": {"String": "``"}, "content": '"'},
@@ -60,7 +60,7 @@ def described(*, lowercase: bool = True, splits_first: bool = True, scheme: str 
             "type": "Unigram",
             "unk_id": 1,
             "byte_fallback": False,
-            "vocab": [[*one] for one in [*pieces, *more]],
+            "vocab": [[*piece] for piece in [*pieces, *more]],
         },
     }
 

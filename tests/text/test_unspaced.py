@@ -74,7 +74,7 @@ def test_offsets_lead_to_the_characters_of_a_part(text: str) -> None:
 
 def test_one_unknown_letter_costs_a_part_and_not_a_phrase() -> None:
     vocabulary = Vocabulary(
-        [*SPECIAL_PIECES, *(form for one in sorted(set("ประเทศไทยสวง")) for form in (one, f"##{one}"))]
+        [*SPECIAL_PIECES, *(form for letter in sorted(set("ประเทศไทยสวง")) for form in (letter, f"##{letter}"))]
     )
     text = "ประเทศไทยสวยเงฆ"
     assert WordPieceTokenizer(vocabulary, TextRules(lowercase=False)).tokenize(text) == ["[UNK]"]
@@ -85,7 +85,7 @@ def test_one_unknown_letter_costs_a_part_and_not_a_phrase() -> None:
 def _paths(lowercase: bool):
     tokenizers = pytest.importorskip("tokenizers")
     letters = [chr(code) for block in BLOCKS for code in block] + [*"aBb1.中한é"]
-    vocabulary = Vocabulary([*SPECIAL_PIECES, *(form for one in letters for form in (one, f"##{one}"))])
+    vocabulary = Vocabulary([*SPECIAL_PIECES, *(form for letter in letters for form in (letter, f"##{letter}"))])
     ours = WordPieceTokenizer(vocabulary, TextRules(lowercase=lowercase, split_unspaced=True))
     return ours, tokenizers.Tokenizer.from_str(json.dumps(tokenizer_json(ours)))
 

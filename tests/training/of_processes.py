@@ -59,11 +59,11 @@ class Work(ToyWorkload):
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
         plan = super().plan(step, 0, 1)
         batches = list(plan.micro_batches)
-        own = batches[: len(batches) - world + 1] if rank == 0 else [batches[-rank]]
+        batches_here = batches[: len(batches) - world + 1] if rank == 0 else [batches[-rank]]
         if self.broken_on == rank and step == 3:
-            own = [(x, y * torch.nan) for x, y in own]
+            batches_here = [(x, y * torch.nan) for x, y in batches_here]
         self.pause = 0.25 if self.slow == rank else 0.0
-        return StepPlan(micro_batches=own, tokens=plan.tokens, sequences=plan.sequences)
+        return StepPlan(micro_batches=batches_here, tokens=plan.tokens, sequences=plan.sequences)
 
     def higher_is_better(self) -> dict[str, bool]:
         return {"loss": False}
@@ -86,10 +86,10 @@ def trained(path: Path, rank: Rank, work: Work, *, resume: bool = False, **chang
         train(work, settings, run, rank=rank, write_model=write_model)
 
 
-def copied_until(run: Path, step: int, place: Path) -> None:
+def copied_until(run: Path, step: int, folder: Path) -> None:
     """A copy of a run as a kill would have left it after a step."""
-    shutil.copytree(run, place)
-    for checkpoint in (place / "checkpoints").iterdir():
+    shutil.copytree(run, folder)
+    for checkpoint in (folder / "checkpoints").iterdir():
         if int(checkpoint.name.removeprefix("step-")) > step:
             shutil.rmtree(checkpoint)
 
@@ -111,13 +111,13 @@ def full_in_process_1(tensors: Mapping[str, torch.Tensor], path: Path, rank: Ran
 
 
 @contextlib.contextmanager
-def full(rank: Rank, function: str, place: str) -> Iterator[None]:
+def full(rank: Rank, function: str, folder_name: str) -> Iterator[None]:
     """Within the block, the disk is full for process 0 when the function is called with this path."""
     module, name = function.rsplit(".", 1)
     real = getattr(importlib.import_module(module), name)
 
     def refused(*paths: Any, **named: Any) -> Any:
-        if rank.index == 0 and Path(paths[-1]).name == place:
+        if rank.index == 0 and Path(paths[-1]).name == folder_name:
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(*paths, **named)
 
@@ -147,12 +147,12 @@ def main(out: Path) -> None:
         lines.append(refusal(lambda: on_every_rank(lambda: RunFolder.open(out / ("adam", "none")[rank.index]), rank)))
         with mock.patch("bertsmith.base.processes.code.digest_of_code", return_value=f"code {rank.index}"):
             lines.append(refusal(lambda: RunFolder.prepare(out / "data", {}, rank=rank)))
-        for function, place in (
+        for function, folder_name in (
             ("bertsmith.training.loop.checkpoint.atomic_folder", "step-00000010"),
             ("os.rename", "step-00000010"),
             ("bertsmith.training.loop.checkpoint.atomic_file", "best-00000007.safetensors"),
         ):
-            with full(rank, function, place):
+            with full(rank, function, folder_name):
                 name = function.rsplit("_", 1)[-1].rsplit(".", 1)[-1]
                 lines.append(refusal(lambda name=name: trained(out / name, rank, Work(), shard=True)))
         with mock.patch("bertsmith.training.loop.checkpoint.save_tensors", full_in_process_1):

@@ -160,8 +160,8 @@ def test_a_machine_that_was_busy_during_the_trial_steps_gets_more_steps(tmp_path
     peak = rates.index(max(rates))
     assert rates[peak:] == sorted(rates[peak:], reverse=True)
     counted = ToyWorkload()
-    given = {"steps": run.resolved["steps"], "replanned": run.resolved["replanned"], "learning_rate": 0.05}
-    assert toy_run(tmp_path / "counted", counted, evaluate_every=None, **given).steps == result.steps
+    options = {"steps": run.resolved["steps"], "replanned": run.resolved["replanned"], "learning_rate": 0.05}
+    assert toy_run(tmp_path / "counted", counted, evaluate_every=None, **options).steps == result.steps
     assert same_parameters(workload, counted)
 
 

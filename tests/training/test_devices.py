@@ -28,7 +28,7 @@ NAMES = {
 
 @pytest.mark.parametrize(("name", "short"), NAMES.items())
 def test_a_device_is_known_by_the_name_that_cuda_reports(name, short):
-    assert [one for one, gpu in GPUS.items() if re.fullmatch(gpu.pattern, name)] == [short]
+    assert [model for model, gpu in GPUS.items() if re.fullmatch(gpu.pattern, name)] == [short]
     assert peak_of(name, "fp32") == GPUS[short].single * 1e12
 
 

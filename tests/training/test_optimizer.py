@@ -199,10 +199,10 @@ class Stack(nn.Module):
 @pytest.mark.parametrize("shape", [(8, 8), (16, 8), (8, 32), (1, 5)])
 def test_orthogonal_keeps_the_directions_and_levels_the_singular_values(shape):
     matrix = torch.randn(shape, generator=torch.Generator().manual_seed(1))
-    found = orthogonal(matrix)
-    assert found.dtype == matrix.dtype
+    nearest = orthogonal(matrix)
+    assert nearest.dtype == matrix.dtype
     left, _, right = torch.linalg.svd(matrix, full_matrices=False)
-    inside = left.T @ found @ right.T  # diagonal, if the singular vectors are kept
+    inside = left.T @ nearest @ right.T  # diagonal, if the singular vectors are kept
     assert (inside - torch.diag(inside.diagonal())).abs().max() < 0.05
     assert (inside.diagonal() > 0.6).all()
     assert (inside.diagonal() < 1.3).all()
@@ -241,7 +241,7 @@ def test_the_state_of_muon_has_no_second_moment_for_hidden_matrices():
 
 def test_muon_resumes_with_the_same_bits():
     straight, stopped = Stack(), Stack()
-    optimizers = {id(one): Muon(one, bias_correction=True) for one in (straight, stopped)}
+    optimizers = {id(network): Muon(network, bias_correction=True) for network in (straight, stopped)}
 
     def train(module, steps):
         for step in steps:
@@ -256,5 +256,5 @@ def test_muon_resumes_with_the_same_bits():
     resumed.load_state_tensors(saved, updates=3)
     optimizers[id(stopped)] = resumed
     train(stopped, range(3, 6))
-    for one, other in zip(straight.parameters(), stopped.parameters(), strict=True):
-        assert torch.equal(one, other)
+    for parameter, other in zip(straight.parameters(), stopped.parameters(), strict=True):
+        assert torch.equal(parameter, other)

@@ -169,8 +169,8 @@ def test_a_damaged_line_of_the_log_is_refused(tmp_path, line):
     toy_run(tmp_path / "run", ToyWorkload())
     with open(tmp_path / "run" / "metrics.jsonl", "a", encoding="utf-8") as file:
         file.write(f"{line}\n")
-    found = r"(no step|step = |the content = 7)"
-    with pytest.raises(RunError, match=rf"the log of a run in .*metrics\.jsonl.; found {found}"):
+    message = r"(no step|step = |the content = 7)"
+    with pytest.raises(RunError, match=rf"the log of a run in .*metrics\.jsonl.; found {message}"):
         RunFolder.open(tmp_path / "run").cut_metrics(3)
 
 

@@ -64,5 +64,5 @@ def test_noam_is_the_formula_of_the_transformer(number):
     width, warmup = 512, 4000
     expected = width**-0.5 * min(number**-0.5, number * warmup**-1.5)
     peak = (width * warmup) ** -0.5
-    found = learning_rate("noam", number - 1, peak=peak, warmup=warmup, total=100_000)
-    assert found == pytest.approx(expected, rel=1e-12)
+    rate = learning_rate("noam", number - 1, peak=peak, warmup=warmup, total=100_000)
+    assert rate == pytest.approx(expected, rel=1e-12)

@@ -33,20 +33,20 @@ def lines_of(run: Path, kind: str = "train") -> list[dict[str, float]]:
     ]
 
 
-def assert_same_curve(found: Path, expected: Path) -> None:
+def assert_same_curve(actual: Path, expected: Path) -> None:
     for kind in ("train", "evaluation"):
-        one, other = lines_of(found, kind), lines_of(expected, kind)
-        assert [line["step"] for line in one] == [line["step"] for line in other]
+        whole_run, other = lines_of(actual, kind), lines_of(expected, kind)
+        assert [line["step"] for line in whole_run] == [line["step"] for line in other]
         for name in ("loss", "gradient_norm") if kind == "train" else ("held_out_loss",):
-            assert [line[name] for line in one] == pytest.approx([line[name] for line in other], rel=1e-4)
-    models = [load_file(run / "model" / "model.safetensors") for run in (found, expected)]
+            assert [line[name] for line in whole_run] == pytest.approx([line[name] for line in other], rel=1e-4)
+    models = [load_file(run / "model" / "model.safetensors") for run in (actual, expected)]
     assert models[0].keys() == models[1].keys()
     for name, tensor in models[0].items():
         torch.testing.assert_close(tensor, models[1][name], rtol=1e-4, atol=1e-5)
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs of one process, whose models are whole."""
     out = tmp_path_factory.mktemp("one")
     for optimizer in ("adam", "lamb", "muon"):
@@ -56,10 +56,10 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("optimizer", ["adam", "lamb", "muon"])
 def test_a_divided_model_has_the_curve_and_the_end_of_a_whole_one(
-    two: tuple[Path, list[str]], one: Path, optimizer: str
+    two: tuple[Path, list[str]], whole_run: Path, optimizer: str
 ) -> None:
     """With accumulation, another number of micro-batches in each process, held-out values and the best model kept."""
-    assert_same_curve(two[0] / optimizer, one / optimizer)
+    assert_same_curve(two[0] / optimizer, whole_run / optimizer)
     checkpoint = two[0] / optimizer / "checkpoints" / "step-00000020"
     parts = sorted(path.name for path in checkpoint.iterdir())
     assert parts[:2] == ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
@@ -134,8 +134,8 @@ def test_a_disk_that_is_full_for_one_process_ends_all_and_leaves_the_checkpoint_
 def test_a_disk_that_is_full_for_process_0_ends_all_in_one_line(two: tuple[Path, list[str]]) -> None:
     """When a checkpoint is begun, when it gets its name, and when the best model is written."""
     lines = [(two[0] / f"lines-{index}.txt").read_text(encoding="utf-8").splitlines()[4:7] for index in range(2)]
-    for what, line in zip(("a checkpoint", "a checkpoint", "the best model"), lines[0], strict=True):
-        assert f"expected space for {what} in '" in line
+    for output, line in zip(("a checkpoint", "a checkpoint", "the best model"), lines[0], strict=True):
+        assert f"expected space for {output} in '" in line
         assert "found No space left on device; free some space and resume" in line
     assert all("found an error there, so process 1 stops too" in line for line in lines[1])
     assert len(lines[1]) == 3
@@ -149,10 +149,10 @@ def test_rows_in_parts_are_read_as_a_whole(tmp_path: Path) -> None:
     save_tensors({"m": matrix[4:]}, tmp_path / "b")
     parts = Parts([tmp_path / "a", tmp_path / "b"])
     assert parts.shapes == {"m": (6, 2), "s": ()}
-    found = {"m": torch.zeros(6, 2), "s": torch.tensor(0)}
-    parts.copy_to(found)
-    assert torch.equal(found["m"], matrix)
-    assert int(found["s"]) == 3
+    tensors = {"m": torch.zeros(6, 2), "s": torch.tensor(0)}
+    parts.copy_to(tensors)
+    assert torch.equal(tensors["m"], matrix)
+    assert int(tensors["s"]) == 3
 
 
 def test_a_damaged_part_is_set_aside_like_any_checkpoint(

@@ -18,8 +18,8 @@ def test_lines_with_text_whose_translation_is_empty_are_counted(monkeypatch, cap
 
     monkeypatch.setattr(translation, "read_translation_model", lambda model: (Loaded(), None))
     monkeypatch.setattr(translation, "search_translations", translate)
-    found = list(translation.translated_lines(TranslateRequest("model", device="cpu"), [read]))
-    assert [one.text for one in found] == ["hallo", "", ""]
+    lines = list(translation.translated_lines(TranslateRequest("model", device="cpu"), [read]))
+    assert [line.text for line in lines] == ["hallo", "", ""]
     said = capsys.readouterr().err
     assert ("with text got an empty translation" in said) == (empty > 0)
     assert not empty or f"warning: {empty} lines with text" in said

@@ -19,31 +19,31 @@ TEXTS = ["a b", "", "c c a"]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pairs, and a run of the public function."""
-    place = tmp_path_factory.mktemp("public")
+    folder = tmp_path_factory.mktemp("public")
     lines = [f"{a} {b}\t{b} {a}\n" for a in "abcdef" for b in "abcdef"]
-    (place / "pairs.tsv").write_text("".join(lines), encoding="utf-8")
-    (place / "dev.tsv").write_text("".join(lines[:4]), encoding="utf-8")
-    result = bertsmith.train_translation(str(place / "pairs.tsv"), place / "run", dev=place / "dev.tsv", **SETTINGS)
+    (folder / "pairs.tsv").write_text("".join(lines), encoding="utf-8")
+    (folder / "dev.tsv").write_text("".join(lines[:4]), encoding="utf-8")
+    result = bertsmith.train_translation(str(folder / "pairs.tsv"), folder / "run", dev=folder / "dev.tsv", **SETTINGS)
     assert result.steps == 4
     assert "held_out_bleu" in result.scores
-    return place
+    return folder
 
 
 def test_training_by_name_gives_the_model_of_the_request(folder: Path, tmp_path: Path) -> None:
     request = TrainTranslationRequest(folder / "pairs.tsv", tmp_path / "run", dev=folder / "dev.tsv", **SETTINGS)
     call(bertsmith.train_translation, request)
-    files = [place / "run/model/model.safetensors" for place in (folder, tmp_path)]
+    files = [folder / "run/model/model.safetensors" for folder in (folder, tmp_path)]
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
 def test_texts_are_translated_as_by_the_search_and_in_their_order(folder: Path) -> None:
     model, tokenizer = read_translation_model(folder / "run")
-    found = {}
+    translations = {}
     for beam in (1, 3):
-        found[beam] = bertsmith.translate(folder / "run", TEXTS, device="cpu", beam=beam, longer=5)
-        assert found[beam] == translate(model, tokenizer, TEXTS, SearchSettings(beam=beam, longer=5))
-        assert [one.text == "" for one in found[beam]][1]
-    assert found[1] != found[3], "the settings reach the search"
+        translations[beam] = bertsmith.translate(folder / "run", TEXTS, device="cpu", beam=beam, longer=5)
+        assert translations[beam] == translate(model, tokenizer, TEXTS, SearchSettings(beam=beam, longer=5))
+        assert [translation.text == "" for translation in translations[beam]][1]
+    assert translations[1] != translations[3], "the settings reach the search"
     assert bertsmith.translate(folder / "run", [], device="cpu") == []
 
 

@@ -37,11 +37,11 @@ def pairs(count: int, seed: int = 0, longest: int = 5) -> list[tuple[str, str]]:
     """Letters, and the same letters in reverse."""
     rng = np.random.default_rng(seed)
     words = [rng.choice(list("abcdef"), rng.integers(1, longest + 1)).tolist() for _ in range(count)]
-    return [(" ".join(one), " ".join(one[::-1])) for one in words]
+    return [(" ".join(row), " ".join(row[::-1])) for row in words]
 
 
-def write(path: Path, found: list[tuple[str, str]]) -> Path:
-    path.write_text("".join(f"{source}\t{target}\n" for source, target in found), encoding="utf-8")
+def write(path: Path, rows: list[tuple[str, str]]) -> Path:
+    path.write_text("".join(f"{source}\t{target}\n" for source, target in rows), encoding="utf-8")
     return path
 
 
@@ -112,8 +112,8 @@ def test_the_gradient_of_a_step_is_the_same_however_it_is_split(architecture):
         split = whole_step(work(**chosen, micro_tokens=micro_tokens), 2)
         assert split[0] == pytest.approx(whole[0], abs=1e-12)
         assert split[1] == pytest.approx(whole[1])
-        for found, expected in zip(split[2].values(), whole[2].values(), strict=True):
-            torch.testing.assert_close(found, expected)
+        for gradient, expected in zip(split[2].values(), whole[2].values(), strict=True):
+            torch.testing.assert_close(gradient, expected)
 
 
 def test_each_epoch_reads_every_pair_once_in_an_order_of_its_own():
@@ -123,7 +123,7 @@ def test_each_epoch_reads_every_pair_once_in_an_order_of_its_own():
         (batch,) = workload.plan(step, 0, 1).micro_batches
         rows = batch.source.token_ids.split(batch.source.lengths)
         places = np.argsort(batch.source.row_ids)
-        read += [tuple(rows[place].tolist()) for place in places]
+        read += [tuple(rows[index].tolist()) for index in places]
     everything = sorted(tuple(row.tolist()) for row in workload.pairs.sources)
     assert sorted(read[:20]) == sorted(read[20:]) == everything
     assert read[:20] != read[20:]
@@ -187,9 +187,9 @@ def test_letters_are_reversed_and_a_saved_model_translates_as_the_trained_one(tr
     unseen = [pair for pair in pairs(60, 9, longest=4) if len(pair[0]) > 3][:20]
     for beam in (1, 3):
         result = translate(model, tokenizer, [source for source, _ in unseen], SearchSettings(beam=beam))
-        right = [one.text == target for one, (_, target) in zip(result, unseen, strict=True)]
+        right = [translation.text == target for translation, (_, target) in zip(result, unseen, strict=True)]
         assert np.mean(right) > 0.8
-        assert all(one.has_ended for one in result)
+        assert all(translation.has_ended for translation in result)
     metadata = read_json(trained / "model/bertsmith.json")
     assert metadata["task"] == "translation"
     assert metadata["steps"] == (60 if model.config.model_type == "lstm" else 400)
@@ -263,7 +263,7 @@ def test_long_pairs_are_left_out_and_counted(capsys):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"label_smoothing": 1.0}, "label_smoothing must be at least 0 and below 1"),
         ({"size": "huge"}, "unknown model size"),
@@ -277,10 +277,10 @@ def test_long_pairs_are_left_out_and_counted(capsys):
         ({"architecture": "lstm", "positions": "none"}, "no positions for the architecture 'lstm'; found 'none'"),
     ],
 )
-def test_settings_out_of_range_are_refused(tmp_path, given, message):
+def test_settings_out_of_range_are_refused(tmp_path, options, message):
     source = write(tmp_path / "pairs.tsv", pairs(5))
     with pytest.raises(ConfigError, match=message):
-        train_translation(source, tmp_path / "run", **settings(steps=1, **given))
+        train_translation(source, tmp_path / "run", **settings(steps=1, **options))
 
 
 def test_the_names_of_the_settings_are_those_of_the_models():

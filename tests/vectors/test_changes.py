@@ -103,16 +103,16 @@ def test_vectors_are_written_in_blocks_as_numpy_writes_them(vectors: np.ndarray,
 @pytest.mark.parametrize("half", [False, True])
 def test_the_column_of_a_table_is_read_like_an_array(vectors: np.ndarray, tmp_path: Path, half: bool) -> None:
     path = tmp_path / "x.parquet"
-    for given in (vectors, vectors[:0]):
+    for array in (vectors, vectors[:0]):
         with VectorFile(path, {}, 8, half=half, index=False, resume=False, replace=True) as file:
-            file.append(given[:200], {"text": pa.array(["a"] * len(given[:200]))})
-            file.append(given[200:], {"text": pa.array(["b"] * len(given[200:]))})
+            file.append(array[:200], {"text": pa.array(["a"] * len(array[:200]))})
+            file.append(array[200:], {"text": pa.array(["b"] * len(array[200:]))})
             file.commit({})
             file.finish()
         result = read_vectors(path)
         assert result.dtype == (np.float16 if half else np.float32)
-        assert np.array_equal(result, given.astype(result.dtype))
-        assert isinstance(result, np.memmap) == bool(len(given))
+        assert np.array_equal(result, array.astype(result.dtype))
+        assert isinstance(result, np.memmap) == bool(len(array))
 
 
 def test_a_table_without_vectors_is_refused(tmp_path: Path) -> None:

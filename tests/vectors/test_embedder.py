@@ -124,7 +124,7 @@ def test_long_texts_lose_their_end_and_empty_ones_are_counted(folder):
 
 
 def test_invalid_settings_are_refused(folder, tmp_path):
-    for settings, found in (
+    for settings, message in (
         ({"pooling": "median"}, "median"),
         ({"pooling": "pooler", "layers": "sum-all"}, "sum-all"),
         ({"max_length": 65}, "65"),
@@ -133,7 +133,7 @@ def test_invalid_settings_are_refused(folder, tmp_path):
     ):
         with pytest.raises(ConfigError) as caught:
             load_embedder(folder, device="cpu", **settings)
-        assert found in caught.value.found
+        assert message in caught.value.found
     bare = tmp_path / "bare"
     save_pretrained(bare, untrained(CONFIG, 1), TOKENIZER, ModelMetadata.from_dict({}), trained=())
     assert load_embedder(bare, pooling="cls", device="cpu").embed(["anna"]).shape == (1, 32)

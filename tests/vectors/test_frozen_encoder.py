@@ -89,9 +89,11 @@ def test_the_encoder_of_a_model_folder_gives_the_vectors_of_the_model_in_memory(
     plain = load_frozen_encoder(tmp_path / "model", device="cpu", products="plain")
     assert set(loaded.digests) == {"base", "vocabulary"}
     direct = FrozenEncoder(model.encoder, TOKENIZER, choose("cpu", "fp32"))
-    found = [vectors_of_words(one, sentences(5), one.choice("sum-all")) for one in (plain, direct, loaded)]
-    assert np.array_equal(*found[:2])
-    np.testing.assert_allclose(found[2], found[1], rtol=0, atol=1e-5)  # prepared layers may have other last digits
+    vectors = [
+        vectors_of_words(encoder, sentences(5), encoder.choice("sum-all")) for encoder in (plain, direct, loaded)
+    ]
+    assert np.array_equal(*vectors[:2])
+    np.testing.assert_allclose(vectors[2], vectors[1], rtol=0, atol=1e-5)  # prepared layers may have other last digits
     for name in ("vocab.txt", "tokenizer.json"):
         (tmp_path / "model" / name).unlink()
     with pytest.raises(CheckpointError, match="vocabulary"):

@@ -57,9 +57,9 @@ def test_the_structure_is_that_of_the_original_script(folder: Path, texts: Path,
     out = tmp_path / "x.jsonl"
     summary = embed_words_of_file(str(texts), folder, out, layers="-1,-2")
     result = lines_of(out)
-    assert [list(one) for one in result] == [["linex_index", "features"]] * len(LINES)
-    assert [one["linex_index"] for one in result] == [0, 1, 2, 3, 4]
-    tokens = [[feature["token"] for feature in one["features"]] for one in result]
+    assert [list(record) for record in result] == [["linex_index", "features"]] * len(LINES)
+    assert [record["linex_index"] for record in result] == [0, 1, 2, 3, 4]
+    tokens = [[feature["token"] for feature in record["features"]] for record in result]
     assert tokens[0] == ["[CLS]", "the", "good", "film", "[SEP]"]
     assert tokens[1] == "[CLS] who was anna ? [SEP] anna was it . [SEP]".split()
     assert tokens[2] == ["[CLS]", "[SEP]"]
@@ -93,9 +93,9 @@ def test_the_file_does_not_depend_on_how_many_texts_are_computed_together(
     embed_words_of_file(str(texts), folder, tmp_path / "all.jsonl")
     monkeypatch.setattr("bertsmith.inference.vectors.json_lines.CHUNK_BYTES", 1)
     embed_words_of_file(str(texts), folder, tmp_path / "single.jsonl")
-    for one, other in zip(lines_of(tmp_path / "all.jsonl"), lines_of(tmp_path / "single.jsonl"), strict=True):
-        assert one["linex_index"] == other["linex_index"]
-        for left, right in zip(one["features"], other["features"], strict=True):
+    for line, other in zip(lines_of(tmp_path / "all.jsonl"), lines_of(tmp_path / "single.jsonl"), strict=True):
+        assert line["linex_index"] == other["linex_index"]
+        for left, right in zip(line["features"], other["features"], strict=True):
             assert left["token"] == right["token"]
             np.testing.assert_allclose(left["layers"][0]["values"], right["layers"][0]["values"], atol=2e-6)
 

@@ -103,9 +103,9 @@ def test_a_word_is_its_first_piece_or_the_mean_of_its_pieces(folder):
     mean = everything(load_token_features(folder, unit="mean", device="cpu"), TEXTS)
     pieces = everything(load_token_features(folder, unit="pieces", device="cpu"), TEXTS)
     assert first.token == ["The", "good", "-", "films", "was", "Äited", "romes", "annas", "it", "?", "plots"]
-    for found in (first, mean):
-        assert found.token == first.token
-        for line, token, begin, end in zip(found.line, found.token, found.begin, found.end, strict=True):
+    for features in (first, mean):
+        assert features.token == first.token
+        for line, token, begin, end in zip(features.line, features.token, features.begin, features.end, strict=True):
             assert TEXTS[line][begin:end] == token
     for word, (line, begin, end) in enumerate(zip(first.line, first.begin, first.end, strict=True)):
         inside = np.flatnonzero((pieces.line == line) & (pieces.begin >= begin) & (pieces.end <= end))

@@ -41,8 +41,8 @@ def test_each_point_gets_the_leaf_of_greedy_descent(depth: int, branching: int) 
     for features in (points(), points(50, seed=1)):
         words = learned.words_of(features)
         assert [learned.names[word] for word in words] == [descend(learned, point) for point in features]
-    own = learned.words_of(points())
-    assert np.bincount(own, minlength=len(learned)).tolist() == learned.counts[learned.leaves].tolist()
+    assigned = learned.words_of(points())
+    assert np.bincount(assigned, minlength=len(learned)).tolist() == learned.counts[learned.leaves].tolist()
     assert min(learned.counts) > 0
     np.testing.assert_array_equal(learned.centroids, learned.centers[learned.leaves])
 

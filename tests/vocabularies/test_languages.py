@@ -13,7 +13,7 @@ def test_the_shares_are_powers_of_the_fractions() -> None:
     assert smoothed_shares([2, 1, 1], 1.0) == [0.5, 0.25, 0.25]
     assert smoothed_shares([2, 1, 1], 0.0) == pytest.approx([1 / 3] * 3)
     powers = [0.5**0.7, 0.25**0.7, 0.25**0.7]
-    assert smoothed_shares([2, 1, 1], 0.7) == pytest.approx([one / sum(powers) for one in powers])
+    assert smoothed_shares([2, 1, 1], 0.7) == pytest.approx([power / sum(powers) for power in powers])
 
 
 def test_a_thousand_to_one_becomes_about_a_hundred_to_one() -> None:
@@ -41,7 +41,7 @@ def languages() -> dict[str, WordCounts]:
 
 def weighted(exponent: float) -> WordCounts:
     read = languages()
-    shares = smoothed_shares([num_characters(one) for one in read.values()], exponent)
+    shares = smoothed_shares([num_characters(counts) for counts in read.values()], exponent)
     return weighted_counts(read, dict(zip(read, shares, strict=True)))
 
 
@@ -50,7 +50,7 @@ def test_the_weighted_counts_have_the_shares_and_the_total_of_the_text() -> None
     total = sum(map(num_characters, read.values()))
     assert num_characters(counts) == pytest.approx(total, rel=0.01)
     small = sum(count * len(word) for word, count in counts.items() if ord(word[0]) >= 0x400)
-    share = smoothed_shares([num_characters(one) for one in read.values()], 0.7)[1]
+    share = smoothed_shares([num_characters(counts) for counts in read.values()], 0.7)[1]
     assert small / num_characters(counts) == pytest.approx(share, rel=0.01)
 
 

@@ -44,7 +44,7 @@ def cosine(a, b):
 def test_neighbors_are_the_words_with_the_highest_cosine_without_the_word_itself():
     result = neighbors(VECTORS, "w7", 5)
     cosines = {word: cosine(VECTORS.vector("w7"), VECTORS.vector(word)) for word in WORDS if word != "w7"}
-    assert [one.word for one in result] == sorted(cosines, key=cosines.__getitem__, reverse=True)[:5]
+    assert [neighbor.word for neighbor in result] == sorted(cosines, key=cosines.__getitem__, reverse=True)[:5]
     assert result[0].cosine == pytest.approx(max(cosines.values()), abs=1e-6)
     assert len(neighbors(VECTORS, "w7", 1000)) == 49
     assert similarity(VECTORS, "w7", result[0].word) == pytest.approx(result[0].cosine, abs=1e-6)
@@ -52,9 +52,9 @@ def test_neighbors_are_the_words_with_the_highest_cosine_without_the_word_itself
 
 def test_an_analogy_excludes_its_three_words():
     assert analogy(PAIRS, "Stockholm", "Sweden", "Cairo")[0].word == "egypt"
-    words = {one.word for one in analogy(PAIRS, "stockholm", "sweden", "cairo", count=20)}
+    words = {neighbor.word for neighbor in analogy(PAIRS, "stockholm", "sweden", "cairo", count=20)}
     assert words == set(PAIRS.words) - {"stockholm", "sweden", "cairo"}
-    assert {one.word for one in analogy(PAIRS, "cairo", "cairo", "oslo", 20, most_frequent=4)} == {
+    assert {neighbor.word for neighbor in analogy(PAIRS, "cairo", "cairo", "oslo", 20, most_frequent=4)} == {
         "egypt", "stockholm", "sweden",
     }  # fmt: skip
 
@@ -71,10 +71,10 @@ def test_analogies_are_scored_by_section_and_unknown_words_are_counted(tmp_path)
         ": verbs\ncairo egypt had has\n\n",
         encoding="utf-8",
     )
-    result = [(one.name, one.correct, one.asked, one.left_out) for one in score_analogies(PAIRS, path)]
+    result = [(score.name, score.correct, score.asked, score.left_out) for score in score_analogies(PAIRS, path)]
     assert result == [("capitals", 2, 2, 1), ("verbs", 0, 1, 0), ("total", 2, 3, 1)]
     few = score_analogies(PAIRS, path, most_frequent=4)
-    assert [(one.asked, one.left_out) for one in few] == [(1, 2), (0, 1), (1, 3)]
+    assert [(score.asked, score.left_out) for score in few] == [(1, 2), (0, 1), (1, 3)]
     assert few[1].accuracy is None
     path.write_text("cairo egypt paris france\ncairo egypt rome italy\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"vectors of all four words of a question in .*; found none for 2 questions"):
@@ -122,7 +122,7 @@ def test_planted_analogies_are_learned_from_text(tmp_path):
     assert right / asked > 0.9
     questions = tmp_path / "questions.txt"
     questions.write_text(": capitals\nStockholm Sweden Cairo Egypt\n: verbs\nhad has was is\n", encoding="utf-8")
-    scores = {one.name: (one.correct, one.asked, one.left_out) for one in score_analogies(result, questions)}
+    scores = {score.name: (score.correct, score.asked, score.left_out) for score in score_analogies(result, questions)}
     assert scores == {"capitals": (1, 1, 0), "verbs": (1, 1, 0), "total": (2, 2, 0)}
     assert result.vector("cairo") is not None
     np.testing.assert_array_equal(result.vector("Was"), result.vector("was"))

@@ -177,10 +177,10 @@ def test_a_file_of_any_tool_has_the_vectors_of_its_owner_or_is_refused(
     path = tmp_path_factory.mktemp("vectors") / "v"
     path.write_bytes(content)
     try:
-        found = load_word_vectors(path)
+        read_back = load_word_vectors(path)
     except InputError:
         return
-    result = dict(zip(found.words, found.vectors.tolist(), strict=True))
+    result = dict(zip(read_back.words, read_back.vectors.tolist(), strict=True))
     written = {word: np.array(row, dtype=np.float32).tolist() for word, row in zip(words, numbers, strict=True)}
     read = binary if kind.startswith("binary") else text_without_header if kind == "GloVe" else text
     try:

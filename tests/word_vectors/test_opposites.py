@@ -41,8 +41,8 @@ def test_a_probe_finds_what_the_cosine_does_not_show(tmp_path):
         np.mean([units[position] @ units[position + 1] for position in range(0, 240, 4)]), abs=1e-5
     )
     assert relation(vectors, path, "w1a", "w1b").opposite > 0.5 > relation(vectors, path, "w0a", "w0b").opposite
-    one, other = relation(vectors, path, "w1a", "w1b"), relation(vectors, path, "w1b", "w1a")
-    assert one == other, "the order of the words does not matter"
+    first, other = relation(vectors, path, "w1a", "w1b"), relation(vectors, path, "w1b", "w1a")
+    assert first == other, "the order of the words does not matter"
 
 
 def test_a_probe_finds_nothing_where_nothing_is(tmp_path):

@@ -10,7 +10,9 @@ from bertsmith.inference.word_vectors.shared_work import in_threads
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("count", [0, 1, 23])
 def test_results_come_in_the_order_of_the_work(threads, count):
-    assert list(in_threads(lambda one: one * one, range(count), threads)) == [one * one for one in range(count)]
+    assert list(in_threads(lambda number: number * number, range(count), threads)) == [
+        number * number for number in range(count)
+    ]
 
 
 def test_one_thread_works_where_it_is_called_and_several_do_not():
@@ -27,17 +29,17 @@ def test_work_is_read_as_it_is_needed():
             read.append(number)
             yield number
 
-    results = in_threads(lambda one: one, work(), 2)
+    results = in_threads(lambda number: number, work(), 2)
     assert next(results) == 0
     assert len(read) < 10
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_an_error_in_a_thread_is_raised(threads):
-    def fail(one):
-        if one == 3:
+    def fail(number):
+        if number == 3:
             raise ValueError("three")
-        return one
+        return number
 
     with pytest.raises(ValueError, match="three"):
         list(in_threads(fail, range(10), threads))

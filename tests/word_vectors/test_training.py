@@ -159,9 +159,9 @@ def test_vectors_do_not_depend_on_the_memory_for_counting(tmp_path, text, monkey
 
 def test_text_in_another_encoding_has_its_letters(tmp_path):
     (tmp_path / "a.txt").write_bytes("café über\n".encode("cp1252") * 20)
-    given = {"method": "ppmi", "width": 2, "minimum_count": 1, "cased": True}
+    options = {"method": "ppmi", "width": 2, "minimum_count": 1, "cased": True}
     with pytest.raises(InputError, match="found the byte 0xe9 in line 1, not UTF-8"):
-        train_word_vectors([tmp_path / "a.txt"], tmp_path / "v", **given)
-    result = train_word_vectors([tmp_path / "a.txt"], tmp_path / "v", encoding="cp1252", **given)
+        train_word_vectors([tmp_path / "a.txt"], tmp_path / "v", **options)
+    result = train_word_vectors([tmp_path / "a.txt"], tmp_path / "v", encoding="cp1252", **options)
     assert sorted(result.words) == ["café", "über"]
     assert result.about["encoding"] == "cp1252"

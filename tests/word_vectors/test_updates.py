@@ -92,14 +92,14 @@ def test_the_update_goes_down_the_true_gradient_of_the_loss():
         for key, table in model.tables.items():
             table[:] = start[key]
         model.tables[name][row, column] += by
-        return sum(one.loss for one in model.update(BLOCK, 0.0, RandomWords(2)))
+        return sum(gradient.loss for gradient in model.update(BLOCK, 0.0, RandomWords(2)))
 
     for key, table in model.tables.items():
         table[:] = start[key]
     model.update(BLOCK, 1e-2, RandomWords(2))
     moved = {name: (table - start[name]) / 1e-2 for name, table in model.tables.items()}
     places = [(name, row, column) for name in ("inputs", "outputs") for row in (0, 1, 3) for column in range(4)]
-    slopes = [(loss_at(*place, 1e-2) - loss_at(*place, -1e-2)) / 2e-2 for place in places]
+    slopes = [(loss_at(*entry, 1e-2) - loss_at(*entry, -1e-2)) / 2e-2 for entry in places]
     np.testing.assert_allclose(
         [moved[name][row, column] for name, row, column in places], np.negative(slopes), atol=0.1
     )
