@@ -3,6 +3,7 @@
 import ast
 import functools
 import graphlib
+import itertools
 import re
 import subprocess
 import sys
@@ -26,6 +27,8 @@ TABLES = {
     "models/parts/head_inputs.py",
     "base/core/version.py",
 }  # as short as what they list
+STAND_INS = {"found", "given", "one", "own", "place", "thing", "what"}  # in place of the noun of the domain
+PYTHON_FOLDERS = ("src", "tests", "benchmarks", "tools", "examples")
 DEEPEST = 14  # modules in a chain of imports
 NEVER_TORCH = ("text.", "tasks.metrics.", "tasks.datasets.", "inference.word_vectors.")
 # Optional packages, which may not be installed: imported inside the functions that use them.
@@ -233,6 +236,23 @@ def test_files_are_neither_too_short_nor_too_long(file: Path) -> None:
     if file.name not in ("__init__.py", "__main__.py") and _name(file) not in TABLES:
         lines = len(file.read_text(encoding="utf-8").splitlines())
         assert SHORTEST <= lines <= LONGEST, f"{_name(file)} has {lines} lines"
+
+
+def test_values_are_called_by_the_noun_of_what_they_are() -> None:
+    """`found` is an argument of errors and what tests expect there; fields of classes are not looked at."""
+    misnamed = []
+    for file in itertools.chain.from_iterable((ROOT / folder).rglob("*.py") for folder in PYTHON_FOLDERS):
+        nodes = list(ast.walk(ast.parse(file.read_bytes())))
+        fields = {id(part.target) for node in nodes if isinstance(node, ast.ClassDef) for part in node.body
+                  if isinstance(part, ast.AnnAssign)}  # fmt: skip
+        for node in nodes:
+            if isinstance(node, ast.arg):
+                name = "" if node.arg == "found" else node.arg
+            else:
+                name = node.id if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else ""
+            if name in STAND_INS and id(node) not in fields:
+                misnamed.append(f"{file}:{node.lineno}: {name}")
+    assert not misnamed
 
 
 def test_commands_write_lines_with_the_functions_that_show_escapes() -> None:

@@ -35,10 +35,10 @@ def lines_of(run: Path, kind: str = "train") -> list[dict[str, float]]:
 
 def assert_same_curve(actual: Path, expected: Path) -> None:
     for kind in ("train", "evaluation"):
-        whole_run, other = lines_of(actual, kind), lines_of(expected, kind)
-        assert [line["step"] for line in whole_run] == [line["step"] for line in other]
+        lines, other = lines_of(actual, kind), lines_of(expected, kind)
+        assert [line["step"] for line in lines] == [line["step"] for line in other]
         for name in ("loss", "gradient_norm") if kind == "train" else ("held_out_loss",):
-            assert [line[name] for line in whole_run] == pytest.approx([line[name] for line in other], rel=1e-4)
+            assert [line[name] for line in lines] == pytest.approx([line[name] for line in other], rel=1e-4)
     models = [load_file(run / "model" / "model.safetensors") for run in (actual, expected)]
     assert models[0].keys() == models[1].keys()
     for name, tensor in models[0].items():

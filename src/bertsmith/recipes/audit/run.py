@@ -114,16 +114,16 @@ def audit_labels(request: AuditRequest) -> Audit:
         spec, data, groups = _read(request, folder)
         examples = cast("Sequence[TextExample]", data.train)
         folds = np.array(fold_numbers(examples, request.folds, request.seed, groups=groups))
-        given = _numbers(spec, examples)
-        judged = _judged(spec, given, folds)
+        given_labels = _numbers(spec, examples)
+        judged = _judged(spec, given_labels, folds)
         of_run = {} if request.run is None else _of_run(Path(request.run), spec, examples)
         record = {"task": "audit", "spec": spec.to_dict(), **to_dict(request)}
         run.start({name: str(value) for name, value in record.items()}, data.digests, request=request)
-        systems = dict(_systems(request, folder, spec, examples, given, folds, of_run))
+        systems = dict(_systems(request, folder, spec, examples, given_labels, folds, of_run))
         probabilities: Floats = np.mean(list(systems.values()), axis=0)
-        confident = np.where(judged, confident_labels(probabilities, given), NO_LABEL)
-        issues = _issues(request, spec, examples, given, probabilities, confident)
-        report = _report(spec, given, systems, probabilities, confident, judged, issues, request.seed)
+        confident = np.where(judged, confident_labels(probabilities, given_labels), NO_LABEL)
+        issues = _issues(request, spec, examples, given_labels, probabilities, confident)
+        report = _report(spec, given_labels, systems, probabilities, confident, judged, issues, request.seed)
         write_issues(run.path, issues)
         suggested = {issue["location"]: issue["suggested"] for issue in issues if issue["issue"] == WRONG}
         write_corrected(run.path, local_path(request.table), request.part(ColumnSettings), suggested)
@@ -160,18 +160,18 @@ def _numbers(spec: TaskSpec, examples: Sequence[TextExample]) -> Ints:
     return np.array([number[str(example.label)] for example in examples], dtype=np.int64)
 
 
-def _judged(spec: TaskSpec, given: Ints, folds: Ints) -> npt.NDArray[np.bool_]:
+def _judged(spec: TaskSpec, given_labels: Ints, folds: Ints) -> npt.NDArray[np.bool_]:
     """Whether rows of another fold have the label of a row, [E]; else no model of the row has seen that label.
 
     Raises:
         InputError: no label has rows in two folds.
     """
-    in_one = np.array([len(np.unique(folds[given == number])) < 2 for number in range(len(spec.labels))])
-    judged: npt.NDArray[np.bool_] = ~in_one[given]
+    in_one = np.array([len(np.unique(folds[given_labels == number])) < 2 for number in range(len(spec.labels))])
+    judged: npt.NDArray[np.bool_] = ~in_one[given_labels]
     if not judged.any():
         raise InputError(expected="a label with rows in two parts of the table", found="none", fix="give more rows")
     if not judged.all():
-        names = listed(brief(spec.labels[number]) for number in np.unique(given[~judged]))
+        names = listed(brief(spec.labels[number]) for number in np.unique(given_labels[~judged]))
         warn(f"rows with a label that one part alone has are not judged: {names}; give more rows with it")
     return judged
 
@@ -181,7 +181,7 @@ def _systems(
     folder: ModelFolder | None,
     spec: TaskSpec,
     examples: Sequence[TextExample],
-    given: Ints,
+    given_labels: Ints,
     folds: Ints,
     of_run: Mapping[str, Floats],
 ) -> Iterator[tuple[str, Floats]]:
@@ -192,7 +192,7 @@ def _systems(
     """
     numbers, task = range(1, request.folds + 1), task_for(spec)
     if BAG not in of_run:
-        yield BAG, _of_bag(request, spec, examples, given, folds)
+        yield BAG, _of_bag(request, spec, examples, given_labels, folds)
     yield from of_run.items()
     if folder is None:
         return
@@ -204,7 +204,7 @@ def _systems(
     with Progress(VECTORS, request.folds, "folds") as progress:
         for number in numbers:
             train, held = np.flatnonzero(folds != number), np.flatnonzero(folds == number)
-            fitted = fit_for(spec, vectors[train], given[train], seed=request.seed)
+            fitted = fit_for(spec, vectors[train], given_labels[train], seed=request.seed)
             linear[held] = _chances(
                 decoded(task, [examples[row] for row in held.tolist()], fitted.outputs(vectors[held]))
             )
@@ -212,14 +212,16 @@ def _systems(
     yield VECTORS, linear
 
 
-def _of_bag(request: AuditRequest, spec: TaskSpec, examples: Sequence[TextExample], given: Ints, folds: Ints) -> Floats:
+def _of_bag(
+    request: AuditRequest, spec: TaskSpec, examples: Sequence[TextExample], given_labels: Ints, folds: Ints
+) -> Floats:
     """The probabilities of bags of words, [E, K], each fitted to the other folds."""
     bag = np.zeros((len(examples), len(spec.labels)))
     with Progress(BAG, request.folds, "folds") as progress:
         for number in range(1, request.folds + 1):
             train, held = np.flatnonzero(folds != number), np.flatnonzero(folds == number)
             texts = [examples[row] for row in train.tolist()]
-            model = NGramModel.fitted(spec, texts, given[train], seed=request.seed)
+            model = NGramModel.fitted(spec, texts, given_labels[train], seed=request.seed)
             bag[held] = _chances(model.predict([examples[row] for row in held.tolist()]))
             progress.advance(1)
     return bag
@@ -258,12 +260,12 @@ def _issues(
     request: AuditRequest,
     spec: TaskSpec,
     examples: Sequence[TextExample],
-    given: Ints,
+    given_labels: Ints,
     probabilities: Floats,
     confident: Ints,
 ) -> list[dict[str, Any]]:
     """The rows to look at: probably wrong labels first, then texts with several labels, then unclear rows."""
-    margins = normalized_margins(probabilities, given)
+    margins = normalized_margins(probabilities, given_labels)
 
     def issue(row: int, kind: str, other: str = "") -> dict[str, Any]:
         example = examples[row]
@@ -272,35 +274,35 @@ def _issues(
             "row": row + 1,
             "location": example.location,
             "issue": kind,
-            "label": spec.labels[given[row]],
+            "label": spec.labels[given_labels[row]],
             "suggested": spec.labels[best],
-            "probability": round(float(probabilities[row, given[row]]), 4),
+            "probability": round(float(probabilities[row, given_labels[row]]), 4),
             "probability_of_suggested": round(float(probabilities[row, best]), 4),
             "other": other,
             "text": " | ".join(filter(None, (example.first, example.second))),
         }
 
     order = np.argsort(margins, kind="stable").tolist()
-    wrong = [row for row in order if confident[row] not in (NO_LABEL, given[row])]
-    unclear = [row for row in order if confident[row] == NO_LABEL and probabilities[row].argmax() != given[row]]
+    wrong = [row for row in order if confident[row] not in (NO_LABEL, given_labels[row])]
+    unclear = [row for row in order if confident[row] == NO_LABEL and probabilities[row].argmax() != given_labels[row]]
     issues = [issue(row, WRONG) for row in wrong]
     by_text: dict[Any, list[int]] = {}
     for row, example in enumerate(examples):
         by_text.setdefault(inputs_of(example), []).append(row)
     for rows in by_text.values():
         for row in rows:
-            others = [other for other in rows if given[other] != given[row]]
-            issues += [issue(row, DIFFERS, _other(spec, examples, given, others[0]))] if others else []
-    for row, other in _near_duplicates(examples, given, request.near):
-        issues.append(issue(row, NEAR, _other(spec, examples, given, other)))
+            others = [other for other in rows if given_labels[other] != given_labels[row]]
+            issues += [issue(row, DIFFERS, _other(spec, examples, given_labels, others[0]))] if others else []
+    for row, other in _near_duplicates(examples, given_labels, request.near):
+        issues.append(issue(row, NEAR, _other(spec, examples, given_labels, other)))
     return [*issues, *(issue(row, UNCLEAR) for row in unclear)]
 
 
-def _other(spec: TaskSpec, examples: Sequence[TextExample], given: Ints, row: int) -> str:
-    return f"{spec.labels[given[row]]} ({examples[row].location})"
+def _other(spec: TaskSpec, examples: Sequence[TextExample], given_labels: Ints, row: int) -> str:
+    return f"{spec.labels[given_labels[row]]} ({examples[row].location})"
 
 
-def _near_duplicates(examples: Sequence[TextExample], given: Ints, near: float) -> list[tuple[int, int]]:
+def _near_duplicates(examples: Sequence[TextExample], given_labels: Ints, near: float) -> list[tuple[int, int]]:
     """Each row with the most similar one of another label, if their words have at least that cosine."""
     if len(examples) > MOST_PAIRED:
         tell(f"more than {MOST_PAIRED:,} examples: similar texts with different labels are not searched")
@@ -312,7 +314,7 @@ def _near_duplicates(examples: Sequence[TextExample], given: Ints, near: float) 
         cosines = sp.coo_array(weights[start : start + _BLOCK] @ weights.T)
         rows, others = cosines.row + start, cosines.col
         # Equal texts are another kind of issue.
-        kept = (cosines.data >= near) & (given[rows] != given[others])
+        kept = (cosines.data >= near) & (given_labels[rows] != given_labels[others])
         best: dict[int, tuple[float, int]] = {}
         for row, other, cosine in zip(
             rows[kept].tolist(), others[kept].tolist(), cosines.data[kept].tolist(), strict=True
@@ -325,7 +327,7 @@ def _near_duplicates(examples: Sequence[TextExample], given: Ints, near: float) 
 
 def _report(
     spec: TaskSpec,
-    given: Ints,
+    given_labels: Ints,
     systems: Mapping[str, Floats],
     probabilities: Floats,
     confident: Ints,
@@ -334,9 +336,9 @@ def _report(
     seed: int,
 ) -> dict[str, Any]:
     """The content of audit.json."""
-    labels, counts = spec.labels, np.bincount(given, minlength=len(spec.labels))
-    joint = joint_counts(confident[judged], given[judged], len(labels))
-    rows = np.concatenate([probabilities, given[:, None]], axis=1)[judged]
+    labels, counts = spec.labels, np.bincount(given_labels, minlength=len(spec.labels))
+    joint = joint_counts(confident[judged], given_labels[judged], len(labels))
+    rows = np.concatenate([probabilities, given_labels[:, None]], axis=1)[judged]
 
     def errors(drawn: Any) -> float:
         return share_of_errors(drawn[:, :-1], drawn[:, -1].astype(np.int64))
@@ -354,9 +356,9 @@ def _report(
     ]
     kinds = [issue["issue"] for issue in issues]
     return {
-        "examples": len(given),
+        "examples": len(given_labels),
         "labels": {label: int(count) for label, count in zip(labels, counts, strict=True)},
-        "accuracy": {name: float((part.argmax(axis=1) == given).mean()) for name, part in systems.items()},
+        "accuracy": {name: float((part.argmax(axis=1) == given_labels).mean()) for name, part in systems.items()},
         "errors": share,
         "interval": [min(low, share), max(high, share)],
         "issues": {kind: kinds.count(kind) for kind in (WRONG, DIFFERS, NEAR, UNCLEAR)},

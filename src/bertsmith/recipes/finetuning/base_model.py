@@ -79,7 +79,7 @@ def require_divisible(head: Head, settings: FinetuningSettings) -> None:
     Raises:
         ConfigError: its loss has parameters of its own, which are outside of the model's forward pass.
     """
-    found = (
+    obstacle = (
         "a decoder, which shares tables with the encoder"
         if head.is_decoder
         else "a language-model loss"
@@ -91,9 +91,9 @@ def require_divisible(head: Head, settings: FinetuningSettings) -> None:
         else None
     )
     require(
-        found is None,
+        obstacle is None,
         expected="a loss of the model's outputs alone, to divide the model among processes",
-        found=found,
+        found=obstacle,
         fix="leave --shard out",
     )
 
@@ -212,10 +212,10 @@ def _with_vectors(spec: TaskSpec, settings: FinetuningSettings, folder: ModelFol
     Raises:
         ConfigError: the settings do not fit such a task, or ask for it in another task.
     """
-    given = settings.vector_loss is not None or settings.widths is not None
+    has_vector_settings = settings.vector_loss is not None or settings.widths is not None
     if spec.kind not in OF_VECTORS:
         require(
-            not given,
+            not has_vector_settings,
             expected=f"the task {', '.join(_LOSSES)} for --vector-loss and --widths",
             found=spec.title,
             fix="leave them out",
@@ -257,14 +257,14 @@ def _with_vectors(spec: TaskSpec, settings: FinetuningSettings, folder: ModelFol
     )
 
 
-def _widths(given: str | None, width: int) -> tuple[int, ...]:
+def _widths(widths: str | None, width: int) -> tuple[int, ...]:
     """The widths in a list such as "192,96", largest first.
 
     Raises:
         ConfigError: one is no number, not smaller than that of the model, or does not divide it.
     """
-    found = []
-    for part in given.split(",") if given is not None else ():
+    numbers = []
+    for part in widths.split(",") if widths is not None else ():
         number = int(part) if part.strip().isdecimal() else 0
         require(
             0 < number < width and width % number == 0,
@@ -272,5 +272,5 @@ def _widths(given: str | None, width: int) -> tuple[int, ...]:
             found=repr(part.strip()),
             fix="correct --widths",
         )
-        found.append(number)
-    return tuple(sorted(set(found), reverse=True))
+        numbers.append(number)
+    return tuple(sorted(set(numbers), reverse=True))

@@ -101,8 +101,8 @@ class Baselines:
             return None
         results, every = read_json(run / RESULTS_FILE), list(read_json_lines(run / LINES_FILE))
         for name, content, shape in ((RESULTS_FILE, results, _RESULTS), (LINES_FILE, every, [{"baseline": str}])):
-            if found := misfit(content, shape):
-                raise InputError(expected=f"baselines in '{run / name}'", found=found, fix=_FIX)
+            if fault := misfit(content, shape):
+                raise InputError(expected=f"baselines in '{run / name}'", found=fault, fix=_FIX)
         lines: dict[str, list[Line]] = {}
         for line in every:
             lines.setdefault(line.pop("baseline"), []).append(line)

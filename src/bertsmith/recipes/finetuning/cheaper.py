@@ -52,7 +52,7 @@ def best_baseline(
         return None
     best = ranked[0]
     name = best["name"]
-    found: dict[str, Any] = {
+    baseline: dict[str, Any] = {
         "name": name,
         "metric": metric,
         "score": best["scores"][metric],
@@ -61,11 +61,11 @@ def best_baseline(
         **tested(spec, [baselines.lines[name]], [lines]),
     }
     if name in SAVED and (run / SAVED[name]).is_dir():
-        found["folder"] = SAVED[name]
-    elif (name in baselines.linear or name == FROZEN_COSINE) and is_better(found):
+        baseline["folder"] = SAVED[name]
+    elif (name in baselines.linear or name == FROZEN_COSINE) and is_better(baseline):
         write_linear(job, baselines.linear.get(name), best, run / SAVED_IF_BETTER[name])
-        found["folder"] = SAVED_IF_BETTER[name]
-    return found
+        baseline["folder"] = SAVED_IF_BETTER[name]
+    return baseline
 
 
 def is_better(baseline: Mapping[str, Any] | None) -> bool:
@@ -112,7 +112,7 @@ def with_bag_of_words(
     of_bag = next(result["scores"] for result in baselines.results if result["name"] == BAG)
     if not {metric} <= of_mean.keys() & scores.keys() & of_bag.keys():
         return entry
-    name, score = max(((MODEL, scores[metric]), (BAG, of_bag[metric])), key=lambda one: one[1])
+    name, score = max(((MODEL, scores[metric]), (BAG, of_bag[metric])), key=lambda system: system[1])
     if min(of_mean[metric], used) > score:  # the mean is used with the thresholds of the model
         better = {"name": name, "score": score, "examples": len(lines)}
         entry["better_mean"] = better | tested(spec, [mean_lines], [parts[name]])
@@ -120,17 +120,17 @@ def with_bag_of_words(
 
 
 def _prediction(line: Line, spec: TaskSpec) -> LabelPrediction | NumberPrediction:
-    given = line["prediction"]
+    stored = line["prediction"]
     if spec.kind == "regression":
-        return NumberPrediction(value=given["value"], cut_tokens=given["cut_tokens"])
-    chances = tuple(given["probabilities"][label] for label in spec.labels)
+        return NumberPrediction(value=stored["value"], cut_tokens=stored["cut_tokens"])
+    chances = tuple(stored["probabilities"][label] for label in spec.labels)
     return LabelPrediction(
-        label=given["label"],
+        label=stored["label"],
         probability=max(chances),
         probabilities=chances,
         labels=spec.labels,
-        chosen=tuple(given["chosen"]),
-        cut_tokens=given["cut_tokens"],
+        chosen=tuple(stored["chosen"]),
+        cut_tokens=stored["cut_tokens"],
     )
 
 

@@ -145,8 +145,8 @@ class FinetuningJob:
         require_base(folder, settings, pooled=task.head.pooled)
         for name in task.ignored_settings():
             warn(f"{name} is ignored: {task.why_ignored(name)}")
-        own = dataclasses.replace(task.head, own=own_head)
-        tokenizer = load_for_task(folder, own, parameters="meta", **loading_options(folder, settings)).tokenizer
+        head = dataclasses.replace(task.head, own=own_head)
+        tokenizer = load_for_task(folder, head, parameters="meta", **loading_options(folder, settings)).tokenizer
         with recorded_warnings() as warnings:
             # A held-out dev set comes from the training file, so its labels must be known.
             task.check([*data.train, *data.dev] if data.held_out else data.train, gold=True, training=True)
@@ -288,13 +288,13 @@ class FinetuningJob:
 
     @functools.cached_property
     def _computed_digests(self) -> dict[str, str]:
-        found = {"base": digest_of_tensors(self.folder.tensors)}
+        digests = {"base": digest_of_tensors(self.folder.tensors)}
         for split, features in (("train", self.train), ("dev", self.dev)):
             if features is not None:
                 gold = b"" if features.targets is None else features.targets.tobytes()
                 gold += b"" if features.weights is None else features.weights.tobytes()
-                found[f"{split}_rows"] = digest_bytes(features.rows.token_ids.tobytes() + gold)
-        return found
+                digests[f"{split}_rows"] = digest_bytes(features.rows.token_ids.tobytes() + gold)
+        return digests
 
     @property
     def linear_start(self) -> "LinearModel":

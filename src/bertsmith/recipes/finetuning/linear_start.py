@@ -191,7 +191,7 @@ def require_linear(task: Task, settings: FinetuningSettings, own_head: type[OwnH
     Raises:
         ConfigError: the head is the user's, layers are re-initialized, or the task has no such model.
     """
-    for wrong, found in (
+    for wrong, obstacle in (
         (own_head is not None, "a head of your own"),
         (settings.reinit_layers > 0, "re-initialized layers, whose vectors mean nothing"),
         (task.head.has_blocks, "a head with a hidden layer"),
@@ -200,7 +200,7 @@ def require_linear(task: Task, settings: FinetuningSettings, own_head: type[OwnH
         (task.spec.kind not in LINEAR_KINDS, f"a task of the kind {task.spec.kind}"),
     ):
         require(
-            not wrong, expected="a linear layer on vectors of the base model", found=found, fix="use --start random"
+            not wrong, expected="a linear layer on vectors of the base model", found=obstacle, fix="use --start random"
         )
 
 
@@ -336,14 +336,14 @@ def _clearly_lower(losses: Losses, others: Losses) -> bool:
     return bool(away.mean() > away.std() / np.sqrt(len(away)))
 
 
-def _losses(found: npt.NDArray[np.float64], targets: npt.NDArray[np.generic]) -> Losses:
+def _losses(outputs: npt.NDArray[np.float64], targets: npt.NDArray[np.generic]) -> Losses:
     """The loss of each of the outputs [E, K]: cross-entropy, binary cross-entropy of all labels, or squared error."""
     numbers = np.asarray(targets, dtype=np.float64)
     if numbers.ndim == 2:
-        return np.asarray((np.logaddexp(0.0, found) - numbers * found).sum(axis=1))
+        return np.asarray((np.logaddexp(0.0, outputs) - numbers * outputs).sum(axis=1))
     if np.issubdtype(targets.dtype, np.integer):
         # A label that only the held-out fold has costs the same for all vectors.
-        found = np.maximum(found - found.max(axis=1, keepdims=True), -20.0)
-        gold = found[np.arange(len(found)), targets.astype(np.int64)]
-        return np.asarray(np.log(np.exp(found).sum(axis=1)) - gold)
-    return np.asarray((found[:, 0] - numbers) ** 2)
+        outputs = np.maximum(outputs - outputs.max(axis=1, keepdims=True), -20.0)
+        gold = outputs[np.arange(len(outputs)), targets.astype(np.int64)]
+        return np.asarray(np.log(np.exp(outputs).sum(axis=1)) - gold)
+    return np.asarray((outputs[:, 0] - numbers) ** 2)

@@ -121,13 +121,13 @@ def _of_trainings(job: "FinetuningJob", trained: Sequence[Trained], out: Path) -
     best = best_of(job, results)
     path = trained[best][0]
     spec = TaskSpec.from_dict(read_metadata(path / MODEL_FOLDER).spec or {}, str(path))
-    one = Kept(path.name, (best,), path / MODEL_FOLDER, spec, results[best], path / PREDICTIONS_FILE)
+    single = Kept(path.name, (best,), path / MODEL_FOLDER, spec, results[best], path / PREDICTIONS_FILE)
     parts = tuple(number for number, result in enumerate(results) if not result.collapsed)
     if job.settings.merge != "average" or len(parts) < 2:
-        return one
-    several = _averaged(job, trained, parts, one, out / AVERAGE)
-    lost = several.result.collapsed or _is_better(job, one, several)
-    kept, other = (one, several) if lost else (several, one)
+        return single
+    several = _averaged(job, trained, parts, single, out / AVERAGE)
+    lost = several.result.collapsed or _is_better(job, single, several)
+    kept, other = (single, several) if lost else (several, single)
     return kept._replace(others=(other,))
 
 
@@ -208,14 +208,14 @@ def average_of(models: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     >>> average_of([{"bias": torch.zeros(2)}, {"bias": torch.tensor([1.0, 3.0])}])
     {'bias': tensor([0.5000, 1.5000])}
     """
-    found = {}
+    means = {}
     for name, first in models[0].items():
         if first.is_floating_point():
             every = torch.stack([model[name].to(torch.float64) for model in models])
-            found[name] = every.mean(dim=0).to(first.dtype)
+            means[name] = every.mean(dim=0).to(first.dtype)
         else:
-            found[name] = first
-    return found
+            means[name] = first
+    return means
 
 
 def refitted(kept: Kept, again: Refit) -> tuple["FinetuningJob", Weights, SeedResult] | None:
@@ -228,7 +228,7 @@ def refitted(kept: Kept, again: Refit) -> tuple["FinetuningJob", Weights, SeedRe
         return job, job.started_model(job.training.seed), kept.result
     if kept.name == BAG_FOLDER:
         return job, bag_of(job)[0], kept.result
-    learned = [one for one in every if not one[1].collapsed]
+    learned = [training for training in every if not training[1].collapsed]
     if not learned:
         warn("every training on all examples collapsed, so the model is the one that was scored")
         return None

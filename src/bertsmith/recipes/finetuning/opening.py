@@ -80,12 +80,12 @@ def cut_lines(job: "FinetuningJob") -> list[str]:
 
 def options_of(job: "FinetuningJob") -> str:
     """The settings that a recipe decides, as options of the command."""
-    one, rates = job.settings, job.training
+    settings, rates = job.settings, job.training
     values: dict[str, object] = {"reads": job.task.spec.reads} if job.head.pooled or job.head.has_reader else {}
-    start = {"decoder-start": one.decoder_start, "decoder-rate": f"{one.decoder_rate:g}"}
-    values |= start if job.head.is_decoder else {"start": one.start}
-    values |= {"freeze": one.freeze, "epochs": f"{one.epochs:g}", "batch-size": one.batch_size}
+    start = {"decoder-start": settings.decoder_start, "decoder-rate": f"{settings.decoder_rate:g}"}
+    values |= start if job.head.is_decoder else {"start": settings.start}
+    values |= {"freeze": settings.freeze, "epochs": f"{settings.epochs:g}", "batch-size": settings.batch_size}
     values |= {"learning-rate": f"{rates.learning_rate:g}", "schedule": rates.schedule, "keep": job.keep}
-    if one.language_model_loss:
-        values["language-model-loss"] = f"{one.language_model_loss:g}"
+    if settings.language_model_loss:
+        values["language-model-loss"] = f"{settings.language_model_loss:g}"
     return " ".join(f"--{name} {value}" for name, value in values.items())

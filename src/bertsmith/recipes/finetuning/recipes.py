@@ -134,9 +134,9 @@ def recipe_of_run(out: Path | str) -> str | None:
     Of the recipe setfit, there may only be the run that trains the vectors. None if there is no run that can be read;
     what resumes it says so.
     """
-    for place in (Path(out), Path(out) / PAIRS_RUN):
-        if (place / SETTINGS_FILE).is_file():
-            return str(RunFolder.open(place).record["settings"].get("recipe", PAPER))
+    for folder in (Path(out), Path(out) / PAIRS_RUN):
+        if (folder / SETTINGS_FILE).is_file():
+            return str(RunFolder.open(folder).record["settings"].get("recipe", PAPER))
     return None
 
 
@@ -144,17 +144,17 @@ def reads_of_run(out: Path | str) -> str | None:
     """What the head of the run in a folder reads, as the run recorded it; None if there is no run."""
     if not (Path(out) / SETTINGS_FILE).is_file():
         return None
-    found = RunFolder.open(Path(out)).record["settings"].get("run", {}).get("reads")
-    return None if found is None else str(found)
+    reads = RunFolder.open(Path(out)).record["settings"].get("run", {}).get("reads")
+    return None if reads is None else str(reads)
 
 
-def resolved(recipe: str, situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]:
+def resolved(recipe: str, situation: Situation, options: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a fine-tuning by name: those that were given, then those of the recipe.
 
     Settings that are in neither have the defaults of their classes, which are those of 2018.
 
     Args:
-        given: fields of `FinetuningSettings` and `RecipeSettings` that the user set.
+        options: fields of `FinetuningSettings` and `RecipeSettings` that the user set.
 
     Raises:
         ConfigError: there is no such recipe.
@@ -162,9 +162,9 @@ def resolved(recipe: str, situation: Situation, given: Mapping[str, Any]) -> dic
     name = require_recipe(recipe, FINETUNING_RECIPES)
     if name == PAPER:
         of_architecture = _PAPER_OF_ARCHITECTURE.get(situation.config.model_type)
-        return {**(of_the_paper(situation.task) if of_architecture is None else of_architecture), **given}
-    values = {ULMFIT: _ulmfit, SETFIT: _setfit}.get(name, _automatic)(situation, given)
-    return {**values, **given}
+        return {**(of_the_paper(situation.task) if of_architecture is None else of_architecture), **options}
+    values = {ULMFIT: _ulmfit, SETFIT: _setfit}.get(name, _automatic)(situation, options)
+    return {**values, **options}
 
 
 def settings_from(values: Mapping[str, Any]) -> tuple[FinetuningSettings, RecipeSettings]:
@@ -189,15 +189,15 @@ def search_grid(recipe: str, values: Mapping[str, Any]) -> Mapping[str, tuple[fl
     }
 
 
-def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]:
+def _automatic(situation: Situation, options: Mapping[str, Any]) -> dict[str, Any]:
     small, writes = situation.examples < _SMALL, situation.kind == GENERATION
-    asked = given.get("batch_size", _BATCH if small or writes else 2 * _BATCH)
+    asked = options.get("batch_size", _BATCH if small or writes else 2 * _BATCH)
     # A size that is no positive number is refused by the settings class; until then, one counts in its place.
-    quickly = given.get("keep") == "auto" and situation.examples < FEW_EXAMPLES
+    quickly = options.get("keep") == "auto" and situation.examples < FEW_EXAMPLES
     batch = min(asked if isinstance(asked, int) and asked > 0 else 1, max(1, situation.examples))
-    fitted = may_start_linear(situation.kind, given, own_head=situation.own_head) and not situation.reads_windows
-    has_reader = given.get("reads") in READERS
-    fitted = fitted and (given.get("reads") != "pooler" or situation.has_pooler)
+    fitted = may_start_linear(situation.kind, options, own_head=situation.own_head) and not situation.reads_windows
+    has_reader = options.get("reads") in READERS
+    fitted = fitted and (options.get("reads") != "pooler" or situation.has_pooler)
     scaled, highest = (
         (_RATE_TIMES_WIDTH, _HIGHEST_RATE)
         if situation.is_well_trained
@@ -212,34 +212,34 @@ def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]
         "learning_rate": float(f"{rate:.2g}"),
         "schedule": "hf_linear",
         "bias_correction": True,
-        "keep": "last" if small and given.get("patience") is None else "best",
+        "keep": "last" if small and options.get("patience") is None else "best",
     }
     if writes:
         return {**values, "keep": "best", "decoder_rate": _DECODER_RATE}
     if situation.kind in OF_VECTORS:
         return {**values, "keep": "best"}
-    if small and situation.is_well_trained and not given.get("reinit_layers"):
+    if small and situation.is_well_trained and not options.get("reinit_layers"):
         values["freeze"] = "embeddings"
     if has_reader:
         values |= {"freeze": "body", "learning_rate": _READER_RATE}
     if not situation.own_head:
-        values["reads"] = "mean" if situation.reads_windows or given.get("keep") == BAG_ALONE else PROBE
+        values["reads"] = "mean" if situation.reads_windows or options.get("keep") == BAG_ALONE else PROBE
     if fitted:
         values["start"] = "linear"
-        if small and given.get("keep") != "best" and given.get("patience") is None:
+        if small and options.get("keep") != "best" and options.get("patience") is None:
             values["merge"] = "average"
             values["refit"] = situation.examples < FEW_EXAMPLES
     return values
 
 
-def _ulmfit(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]:
+def _ulmfit(situation: Situation, options: Mapping[str, Any]) -> dict[str, Any]:
     """The third stage of ULMFiT; the rates of learning and of dropout are those of the paper for an LSTM only.
 
     Each layer, from the top, is trained from an epoch of its own on, and then all of them for as long again.
 
     Source: Howard and Ruder (2018), sections 3.3 and 4.1; the momentum and the sizes are those of the code.
     """
-    groups, automatic = situation.config.num_hidden_layers + 2, _automatic(situation, given)
+    groups, automatic = situation.config.num_hidden_layers + 2, _automatic(situation, options)
     batch = automatic["batch_size"]
     values: dict[str, Any] = {
         "batch_size": batch,
@@ -259,12 +259,12 @@ def _ulmfit(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _setfit(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]:
+def _setfit(situation: Situation, options: Mapping[str, Any]) -> dict[str, Any]:
     """The second stage of SetFit: a linear layer on vectors that stay as they are; see `sentence_encoders.few_labels`.
 
     Source: Tunstall et al. (2022), section 3.1.
     """
-    return {**_automatic(situation, given), "reads": "mean", "freeze": "body", "start": "linear", "epochs": 1.0}
+    return {**_automatic(situation, options), "reads": "mean", "freeze": "body", "start": "linear", "epochs": 1.0}
 
 
 def _epochs(

@@ -221,10 +221,10 @@ def _train_seeds(
     """
     comma = "," if " " in name else ""  # of more than one word
     labels = {
-        job.training.seed + number: f"{name}{comma} {place} of {len(numbers)}, seed {job.training.seed + number}"
+        job.training.seed + number: f"{name}{comma} {position} of {len(numbers)}, seed {job.training.seed + number}"
         if len(numbers) > 1
         else name
-        for place, number in enumerate(numbers, start=1)
+        for position, number in enumerate(numbers, start=1)
     }
     train, seeds = functools.partial(_train_seed, job, out), list(labels)
     if not whole_seeds:
@@ -248,11 +248,14 @@ def _on_every_rank(result: FinetuningResult | None, run: Run) -> FinetuningResul
 
     def as_plain() -> dict[str, Any]:
         assert result is not None, "rank 0 has it"
-        runs = [dataclasses.asdict(one) for one in result.runs]
+        runs = [dataclasses.asdict(seed_result) for seed_result in result.runs]
         return {"spec": result.spec.to_dict(), "runs": runs, "best": result.best, "report": dict(result.report)}
 
     received = run.from_first_rank(as_plain)
-    spec, runs = TaskSpec.from_dict(received["spec"], "process 0"), [SeedResult(**one) for one in received["runs"]]
+    spec, runs = (
+        TaskSpec.from_dict(received["spec"], "process 0"),
+        [SeedResult(**values) for values in received["runs"]],
+    )
     return FinetuningResult(spec=spec, runs=runs, best=received["best"], report=received["report"], folder=run.path)
 
 
@@ -389,14 +392,14 @@ def _pretraining_cost(base: ModelFolder) -> dict[str, float]:
 
     A cost that is not recorded is left out.
     """
-    metadata, place = base.metadata, base.path
+    metadata, folder = base.metadata, base.path
     cost: dict[str, float] = {
         name: value
         for name, value in (("steps", metadata.steps), ("tokens", metadata.tokens))
         if isinstance(value, int)
     }
-    if metadata.task == "pretraining" and place.name == MODEL_FOLDER and (place.parent / SETTINGS_FILE).is_file():
-        seconds = [line.get("seconds") for line in RunFolder.open(place.parent).metrics("train")]
+    if metadata.task == "pretraining" and folder.name == MODEL_FOLDER and (folder.parent / SETTINGS_FILE).is_file():
+        seconds = [line.get("seconds") for line in RunFolder.open(folder.parent).metrics("train")]
         if seconds and isinstance(seconds[-1], int | float):
             cost["seconds"] = round(seconds[-1], 3)
     return cost
