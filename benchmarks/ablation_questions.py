@@ -27,7 +27,7 @@ def _shares(masked: float, kept: float, replaced: float) -> tuple[tuple[str, flo
     return (("mask_share", masked), ("keep_share", kept), ("random_share", replaced))
 
 
-WHOLE_ROWS = (("contiguous", True),)  # as GPT reads books: rows go on over the ends of sentences
+WHOLE_ROWS = (("contiguous", True),)  # as GPT reads books: rows continue past the ends of sentences
 MLM, BOTH = Arm(name="mlm"), Arm(name="mlm+nsp", objective="mlm+nsp")
 CAUSAL = Arm(name="left-to-right", objective="left-to-right")
 MODELS: dict[str, Arm] = {

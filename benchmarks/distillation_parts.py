@@ -1,4 +1,4 @@
-"""What each loss of DistilBERT is worth, and students that are no Transformers.
+"""What each loss of DistilBERT is worth, and students that are not Transformers.
 
     python benchmarks/distillation_parts.py --data DIR --work DIR --part losses [--steps 200] [--seeds 1 2 3]
     python benchmarks/distillation_parts.py --data DIR --work DIR --part students --model MODEL [--tasks trec,...]

@@ -86,7 +86,7 @@ def of_duplicates(options: argparse.Namespace) -> dict[str, Bench]:
         build_corpus([*kept, *aside], tokenizer, work / "all", held_out=0, workers=1)
         new = near_duplicates(Corpus.open(work / "all")).of[len(kept) :] < 0
         rest = [document for document, is_new in zip(aside, new, strict=True) if is_new]
-        print(f"{len(kept):,} documents; {len(aside):,} set aside, of which {len(rest):,} are no near-duplicates")
+        print(f"{len(kept):,} documents; {len(aside):,} set aside, of which {len(rest):,} are not near-duplicates")
         build_corpus(rest, tokenizer, work / "held-out", held_out=0.98, workers=1)
     benches = {name: bench_of(options, work / name) for name in ("plain", "clean")}
     for bench in benches.values():

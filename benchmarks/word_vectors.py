@@ -1,6 +1,6 @@
 """Word vectors against gensim 4: words per second, and what the vectors know.
 
-gensim is no dependency of the project; install it where this runs (`pip install gensim`). Both sides get the same
+gensim is not a dependency of the project; install it where this runs (`pip install gensim`). Both sides get the same
 sentences and settings, take turns, and train skip-gram or CBOW with noise words or the Huffman tree. Words per second
 are those of the vocabulary, before frequent ones are thinned out, per processor second of all threads of a side. Ours
 reads the numbers of the words, which `vectors train` writes to disk once; gensim looks the words up in each epoch.

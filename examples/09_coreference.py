@@ -46,7 +46,7 @@ def around(record: dict[str, Any], words: str) -> str:
     return record["text"][:start] + words + record["text"][end:]
 
 
-def told(records: Sequence[dict[str, Any]]) -> list[list[str]]:
+def documents_of(records: Sequence[dict[str, Any]]) -> list[list[str]]:
     """The meetings as two-sentence documents for pre-training, with the name of the person if it is one of the two."""
     documents = []
     for record in records:
@@ -79,7 +79,9 @@ def main(
     different = list({record["text"]: record for record in meetings}.values())
     learn, asked = different[:200], different[200:]
     if model is None:
-        model = base_of_language(told([record for record in meetings if record not in asked]), folder, steps, "mlm")
+        model = base_of_language(
+            documents_of([record for record in meetings if record not in asked]), folder, steps, "mlm"
+        )
         rate, length = 1e-3, 40
     train, dev = gap or (written(part, folder / f"{name}.jsonl") for name, part in (("learn", learn), ("asked", asked)))
     masks_right = None

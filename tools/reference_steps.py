@@ -181,8 +181,8 @@ def answering_steps() -> Iterator[Step]:
     yield Step(f"predict --device cpu --model tuned/cola/model {test}", name="predict a test file")
     yield Step(f"predict --device cpu --model tuned/cola/model {test} --submission submitted", name="predict to submit")
     for precision in ("bf16", "fp64", "int8"):
-        told = f"predict --device cpu --model tuned/single/model --json --precision {precision}"
-        yield Step(told, texts, name=f"predict in {precision}")
+        typed = f"predict --device cpu --model tuned/single/model --json --precision {precision}"
+        yield Step(typed, texts, name=f"predict in {precision}")
     yield Step("convert tuned/single/model quantized --to huggingface", name="convert before quantize")
     for limit in (0, 1):
         quantize = f"quantize --model quantized --data data/single.csv --limit {limit} --json"

@@ -336,7 +336,7 @@ def test_a_sentence_encoder_is_adapted_and_told_to_be_trained_again(base: Path, 
     write_recipe(encoder, width=32, pooling="mean", max_length=32, prompts={})
     lines = forecast_adaptation(encoder, [domain], max_length=32, device="cpu").lines()
     assert any(
-        "is no sentence encoder: train its vectors with `bertsmith finetune --task pairs`" in line for line in lines
+        "is not a sentence encoder: train its vectors with `bertsmith finetune --task pairs`" in line for line in lines
     )
     assert not any("note:" in line for line in forecast_adaptation(base, [domain], max_length=32, device="cpu").lines())
     make_static_vectors(base, tmp_path / "static")

@@ -131,7 +131,7 @@ def test_ids_and_paths_are_distinguished(tmp_path, monkeypatch):
     for text in ("model", "/model", "./a/b", "a/b/c", "../a", "a/", "a/b c", "a/b\n", "", "a/..", "C:\\a"):
         assert not is_hub_id(text), text
     (tmp_path / "runs").mkdir()
-    assert not is_hub_id("runs/modle"), "a typo next to an existing folder is no reason to contact a server"
+    assert not is_hub_id("runs/modle"), "a typo next to an existing folder is not a reason to contact a server"
     (tmp_path / "google-bert" / "bert-base-uncased").mkdir(parents=True)
     assert not is_hub_id(ID), "a path that exists is a path"
     assert resolve(ID) == Path(ID)
@@ -151,7 +151,7 @@ def test_a_model_is_fetched_once_and_then_read_from_the_cache(hub, tmp_path, ten
     assert (again.path, hub.asked) == (model.path, [])
     hub.server.shutdown()
     hub.server.server_close()
-    assert load_any(ID, cache=cache, endpoint=hub.endpoint).path == model.path, "no network is no reason to fail"
+    assert load_any(ID, cache=cache, endpoint=hub.endpoint).path == model.path, "no network is not a reason to fail"
 
 
 def test_the_pooling_of_sentence_transformers_is_fetched_too(hub, tmp_path):

@@ -152,7 +152,7 @@ def test_written_answers_to_a_file_of_squad_have_the_scores_of_squad(tmp_path: P
     assert both_ends["answer_exact"] == pytest.approx(proportion_interval(2, 6))
     assert both_ends["answer_f1"][0] < scores["answer_f1"] < both_ends["answer_f1"][1]
     plain = [dataclasses.replace(example, is_answer=False) for example in examples]
-    assert [*task.score(plain, predictions)] == [*task.spec.metrics], "other texts are no answers"
+    assert [*task.score(plain, predictions)] == [*task.spec.metrics], "other texts are not answers"
     assert [*task.score([], [])] == [*task.spec.metrics], "nor are none"
 
 

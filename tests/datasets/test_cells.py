@@ -49,7 +49,7 @@ def test_what_csv_writes_is_read_as_csv_and_pandas_read_it(
     path = tmp_path_factory.mktemp("csv") / "a.csv"
     path.write_bytes((("\ufeff" if bom else "") + text).encode())
     owner = list(csv.reader(io.StringIO(text, newline=""), delimiter=mark))
-    owner = [row for row in owner if row]  # a blank line is no row
+    owner = [row for row in owner if row]  # a blank line is not a row
     try:
         read = [list(next(iter(read_table(path))).values), *rows_of(path)]
         texts = list(TextLines(path, owner[0][0]))

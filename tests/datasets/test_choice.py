@@ -108,7 +108,7 @@ def test_a_question_with_an_empty_ending_is_skipped_and_listed(tmp_path: Path) -
 SQUAD = '{"version": "1.1", "data": [{"paragraphs": []}]}'
 BAD_FILES = {
     "a label beyond the endings": ("a.csv", "context,ending0,ending1,label\nc,a,b,2\n", "0 to 1, as label in line 2"),
-    "a label that is no number": ("a.csv", "context,ending0,ending1,label\nc,a,b,one\n", "found 'one'"),
+    "a label that is not a number": ("a.csv", "context,ending0,ending1,label\nc,a,b,one\n", "found 'one'"),
     "a negative label": ("a.csv", "context,ending0,ending1,label\nc,a,b,-1\n", "found '-1'"),
     "a label of thousands of digits": ("a.csv", f"context,ending0,ending1,label\nc,a,b,{'1' * 5000}\n", "found '1111"),
     "no label": ("a.tsv", "o\tc\ta\tb\t\n", "as label in line 1"),
@@ -119,7 +119,7 @@ BAD_FILES = {
     ),
     "no context": ("a.csv", "ending0,ending1,label\na,b,1\n", "expected columns for the context"),
     "one ending": ("a.csv", "context,ending0,label\nc,a,0\n", "expected at least 2 endings in line 2"),
-    "endings that are no list": (
+    "endings that are not a list": (
         "a.jsonl",
         '{"context": "c", "endings": {"a": 1}, "label": 0}',
         "expected a list of texts",

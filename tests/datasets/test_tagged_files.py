@@ -267,7 +267,7 @@ def test_words_of_conllu_are_its_syntactic_words(
     assert (first.document, second.document) == (0, 1)
     said = capsys.readouterr().err
     assert "read as CoNLL-U, words from FORM, tags from UPOS" in said
-    assert "3 lines of CoNLL-U left out, with ranges (3-4) and empty nodes (8.1), which are no words" in said
+    assert "3 lines of CoNLL-U left out, with ranges (3-4) and empty nodes (8.1), which are not words" in said
     named = read_tagged("pos", path, word_column=1, tag_column=7).examples
     assert named[0].tags == ("root", "obj", "case", "det", "obl")
     with pytest.raises(InputError, match=r"one column of entities in .*--tag-column"):

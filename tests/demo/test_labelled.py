@@ -72,7 +72,7 @@ def test_sources_are_the_texts_or_the_entries_of_a_single_folder(tmp_path):
     for name in ("a.txt", "b.txt.gz", "poems/one.txt", "poems/two.txt", ".hidden.txt", "notes.py"):
         (tmp_path / "books" / name).write_text("This is a line.\nThis is another one.\n", encoding="utf-8")
     result = documents_by_source([tmp_path / "books"])
-    assert list(result) == ["a", "poems"], "b.txt.gz is no gzip file"
+    assert list(result) == ["a", "poems"], "b.txt.gz is not a gzip file"
     assert len(result["poems"]) == 2
     assert list(documents_by_source([tmp_path / "books" / "a.txt", tmp_path / "books"])) == ["a", "books"]
     twins = [tmp_path / "books" / "poems" / "one.txt", tmp_path / "one.txt"]

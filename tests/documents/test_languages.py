@@ -30,7 +30,7 @@ def write_language(path: Path, documents: int, letter: str) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A large language in a file, a smaller one in a folder with two files, and a file that is no text."""
+    """A large language in a file, a smaller one in a folder with two files, and a file that is not text."""
     write_language(tmp_path / "text" / "xx.txt", 90, "x")
     write_language(tmp_path / "text" / "yy" / "one.txt", 5, "y")
     write_language(tmp_path / "text" / "yy" / "two.txt", 4, "z")

@@ -193,7 +193,7 @@ def test_the_only_example_of_a_label_is_not_held_out_and_the_others_are_as_befor
         )
     numbers = [TextExample(id=str(n), first="a", label=float(n)) for n in range(20)]
     assert {example.id for example in split_dev(numbers, seed=0)[1]} == usual, (
-        "each number is different, which is no label"
+        "each number is different, which is not a label"
     )
 
 

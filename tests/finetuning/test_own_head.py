@@ -1,4 +1,4 @@
-"""A head that the user wrote: trained, saved, loaded elsewhere, resumed, converted; and what is no head."""
+"""A head that the user wrote: trained, saved, loaded elsewhere, resumed, converted; and what is not a head."""
 
 import dataclasses
 import json

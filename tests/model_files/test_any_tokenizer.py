@@ -29,7 +29,7 @@ def theirs_of(folder: Path) -> Any:
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         tokenizer("a", "b")
-    except BaseException as error:  # a panic of Rust is no Exception
+    except BaseException as error:  # a panic of Rust is not an Exception
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
         return None

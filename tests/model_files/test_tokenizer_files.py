@@ -123,7 +123,7 @@ def test_rules_that_keep_letter_marks_are_read_from_either_file(tmp_path):
     description["normalizer"]["normalizers"].append({"type": "Lowercase"})
     (tmp_path / "tokenizer.json").write_text(json.dumps(description), encoding="utf-8")
     tokenizer, _ = read_wordpiece(tmp_path, ModelMetadata())
-    assert isinstance(tokenizer, PipelineTokenizer), "steps that are no rules are run as they are"
+    assert isinstance(tokenizer, PipelineTokenizer), "steps that are not rules are run as they are"
     assert tokenizer.encode("THE man").tolist() == [PIECES.index("the"), PIECES.index("man")]
 
 

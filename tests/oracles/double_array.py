@@ -38,6 +38,6 @@ def double_array(values: Mapping[bytes, int]) -> list[int]:
                 insert(below, depth + 1, child)
 
     insert(sorted(values), 0, 0)
-    # A place that is no child has a label of its own, which no byte that points to it has.
+    # A place that is not a child has a label of its own, which no byte that points to it has.
     size = (max(units) // 256 + 1) * 256
     return [units.get(number, 0) for number in range(size)]

@@ -104,7 +104,7 @@ _OPTIONAL = (
 
 
 def is_plain_accent(character: str) -> bool:
-    """Whether a mark is no letter of its script: by its block and its name, rather than from a list."""
+    """Whether a mark is not a letter of its script: by its block and its name, rather than from a list."""
     if any(first <= ord(character) <= last for first, last in _GENERAL):
         return unicodedata.category(character) != "Me"
     return unicodedata.category(character) == "Mn" and unicodedata.name(character, "").startswith(_OPTIONAL)

@@ -50,7 +50,7 @@ def test_a_model_that_knows_only_frequencies_scores_as_the_unigram_model(corpus)
     """Loss and hits of the model and of the counting model have the same definition."""
     rows = HeldOutRows.of(corpus, length=32, rows=20)
     baseline = NgramBaseline.of(corpus, len(corpus.vocabulary))
-    # Pieces that are equally frequent are no hit of the counting model; distinct frequencies have no ties.
+    # Pieces that are equally frequent are not a hit of the counting model; distinct frequencies have no ties.
     rng = np.random.default_rng(1)
     baseline = NgramBaseline(baseline.pairs, baseline.counts + rng.permutation(len(baseline.counts)) / 1000)
     unigram, bigram = rows.counted_scores(baseline)

@@ -32,7 +32,7 @@ from bertsmith.text.tokenizers.normalize import TextRules
 from tasks.task_samples import CONFIG, TOKENIZER, untrained
 
 RULES = TextRules()
-# Any text that is not blank; lone surrogates are no text, and files with NUL are binary.
+# Any text that is not blank; lone surrogates are not text, and files with NUL are binary.
 TEXTS = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\0") | st.sampled_from("\"',;\t\r\n|"), max_size=12
 ).map("x{} y".format)

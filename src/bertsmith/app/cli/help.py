@@ -146,7 +146,7 @@ class FullHelpCommand(ShortHelpCommand):
 
 
 class SubCommands(TyperGroup):
-    """The commands whose names begin with the same word, such as `codes build`, where the word is no command itself."""
+    """The commands whose names begin with the same word, such as `codes build`, if the word is not itself a command."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes the commands, each with its first sentence."""

@@ -108,7 +108,7 @@ def distill(request: "DistillRequest", json: JsonOption = False) -> None:
         return
     print_table(*report.table())
     say(*report.lines())
-    if (out / "model").is_dir():  # a bag of n-grams is no model folder
+    if (out / "model").is_dir():  # a bag of n-grams is not a model folder
         say(f"model: {out / 'model'}")
         say(f"report: {out / 'report.html'}")
 

@@ -277,7 +277,7 @@ def choose_settings(
         on_first_rank(lambda: tell("few labels for a sentence encoder: the recipe is setfit, not auto"), rank)
     recipe = recipe or AUTO
     values = resolved(recipe, situation, values)
-    if request.folds is not None:  # no dev examples choose a step of the training on all, which is no second one
+    if request.folds is not None:  # no dev examples choose a step of the training on all, so there is no second one
         values |= {"refit": False, "keep": values["keep"] if values.get("keep") in (AUTO, BAG_ALONE) else "last"}
     settings, rates = settings_from(values)
     if resume and not request.search and request.folds is None and settings.reads == PROBE:

@@ -110,7 +110,7 @@ def inspect_model(source: str | Path) -> ModelReport:
     """What a model is: architecture, sizes, task, labels, card, files, and whether they equal their digests.
 
     Args:
-        source: anything that `load` accepts, or a model that is no encoder of text.
+        source: anything that `load` accepts, or a model that is not an encoder of text.
 
     Raises:
         CheckpointError: the model is unreadable; if files differ from their digests, the message names them.

@@ -176,7 +176,7 @@ def quantize(request: QuantizeRequest) -> Int8Report:
     is then scored pairs or triplets if the columns are theirs, otherwise texts, one per line.
 
     Raises:
-        ConfigError: this machine does not support int8, or the limit is no fraction.
+        ConfigError: this machine does not support int8, or the limit is not a fraction.
         CheckpointError: no trial stayed within the limit, or the model has no metadata.
         InputError: the file is invalid, or vectors of a hub id are to be quantized.
     """

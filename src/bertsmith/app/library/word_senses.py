@@ -21,7 +21,7 @@ from bertsmith.inference.search.senses import (
     find_words,
     group_senses,
     occurrence_vectors,
-    plane_beside,
+    plane_of_both,
     read_sentences,
     static_vectors,
 )
@@ -106,7 +106,7 @@ class WordSenses:
         ]
         points, shown, colors = self.senses.points, self.senses.shown, self.senses.groups
         if len(self.others):
-            points, shown, colors = plane_beside(self.senses, self.vectors, self.others)
+            points, shown, colors = plane_of_both(self.senses, self.vectors, self.others)
             names.append(f"{self.beside} ({len(self.others):,})")
         below = "".join(
             section(name, table([[line] for line in group.lines()]))

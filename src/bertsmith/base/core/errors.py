@@ -60,7 +60,7 @@ class BertsmithError(Exception):
 
     @classmethod
     def unknown(cls, kind: str, name: object, known: Iterable[str]) -> Self:
-        """A name that is none of those that are known; the fix is the nearest of them.
+        """A name that is not among the known ones; the fix is the nearest of them.
 
         >>> ConfigError.unknown("recipe", "2019", ["auto", "2018"])
         ConfigError("unknown recipe '2019'; did you mean '2018'?")
@@ -148,7 +148,7 @@ class NotFiniteError(CheckpointError):
 
     Args:
         index: of the text that it was computed for, counted from 0.
-        place: what the message calls that text; by default it is counted from 1.
+        location: what the message calls that text; by default it is counted from 1.
     """
 
     def __init__(self, index: int, location: str = "") -> None:

@@ -402,7 +402,7 @@ def _home(path: Any, name: str) -> Any:
 
 
 def _flattened(content: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Names and values of a document; a table that is no value of a field is a group."""
+    """Names and values of a document; a table that is not a value of a field is a group."""
     for name, value in content.items():
         if isinstance(value, dict) and not (name in known and _is_table(known[name])):
             yield from _flattened(value, known)

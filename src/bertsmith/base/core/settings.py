@@ -214,7 +214,7 @@ def require_type(name: str, value: Any, kind: Any) -> None:
 
 
 def _is_number(value: object) -> bool:
-    """Whether it is a number of Python or NumPy."""
+    """Whether a value is a number of Python or NumPy."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
@@ -243,7 +243,7 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _in_words(kind: Any) -> str:
-    """What a value can be.
+    """What a value can be, in words.
 
     >>> _in_words(int | str | None), _in_words(Sequence[str])
     ('a whole number or a text', 'a list, each item a text')

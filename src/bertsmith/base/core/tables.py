@@ -152,7 +152,7 @@ def _records(table: Any, name: str) -> Iterable[Any]:
 
 
 def _require_names(names: Iterable[Any], location: str) -> None:
-    """Refuses names of columns that are no texts, or not different."""
+    """Refuses names of columns that are not texts, or not different."""
     seen = set()
     for column in names:
         if not isinstance(column, str):

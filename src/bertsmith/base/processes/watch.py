@@ -53,7 +53,7 @@ class Watch:
 
 
 def slowest(seconds: list[float]) -> int | None:
-    """The process that the others wait for: half as slow again as the usual one, and by at least half a second.
+    """The process that the others wait for: it takes half as long again as the usual one, and at least 0.5 s more.
 
     >>> slowest([2.0, 2.1, 9.0]), slowest([2.0, 2.1, 2.9])
     (2, None)

@@ -20,7 +20,7 @@ from pathlib import Path, PurePath
 from bertsmith.base.core.errors import InputError, RunError
 from bertsmith.base.core.progress import Progress
 from bertsmith.base.storage.addresses import address_of, name_of
-from bertsmith.base.storage.files import atomic_folder, beside
+from bertsmith.base.storage.files import atomic_folder, sibling
 from bertsmith.base.storage.locks import locked_file
 from bertsmith.base.storage.remote import Found, find_files, open_address, require_host
 
@@ -122,7 +122,7 @@ def _make_room(cache: Path, limit: int) -> None:
 
 def _is_evicted(folder: Path, before: float) -> bool:
     """Deletes a copy, unless another process is using it, or used it after a time in seconds since 1970."""
-    aside = beside(folder)
+    aside = sibling(folder)
     try:
         with locked_file(folder):
             if folder.stat().st_mtime >= before:

@@ -63,7 +63,7 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     require_local(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path)
-    partial = beside(path)
+    partial = sibling(path)
     in_folder = _LEFTOVER.fullmatch(path.parent.name)  # of `atomic_folder`, which syncs all files at its end
     try:
         with _errors_that_name(path, partial):
@@ -92,7 +92,7 @@ def atomic_folder(path: Path, *, replace: FolderKind | bool = False) -> Iterator
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path)
     require_replaceable(path, replace)
-    partial, aside = beside(path), beside(path, ".old")
+    partial, aside = sibling(path), sibling(path, ".old")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     try:
@@ -333,7 +333,7 @@ def file_state(path: Path) -> tuple[int, int] | None:
     return state.st_size, state.st_mtime_ns
 
 
-def beside(path: Path, ending: str = "") -> Path:
+def sibling(path: Path, ending: str = "") -> Path:
     """A temporary name in the folder of a path, of this process, which marks what is unfinished."""
     return path.with_name(f".{path.name}.{os.getpid()}{ending}{PARTIAL_SUFFIX}")
 

@@ -164,7 +164,7 @@ def _open(lock: Path) -> int:
 
 
 def _require_ours(descriptor: int, lock: Path) -> None:
-    """Refuses what is no lock, which would be overwritten and removed."""
+    """Refuses what is not a lock, which would be overwritten and removed."""
     _require_regular(os.fstat(descriptor).st_mode, lock)
     content = os.pread(descriptor, 300, 0)
     if content and not _HOLDER.fullmatch(content):

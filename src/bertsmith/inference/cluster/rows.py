@@ -1,7 +1,7 @@
 """Blocks of text and of ids as rows of Arrow tables, which is how they travel and how they are kept on disk.
 
 A row has the number of its file (`source`), its number in that file (`item`), a `kind`, a JSON `record`, and the bytes
-or ids. After the blocks of a file comes its own record, so the rows of a file end with one that is no block.
+or ids. After the blocks of a file comes its own record, so the rows of a file end with one that is not a block.
 """
 
 import dataclasses

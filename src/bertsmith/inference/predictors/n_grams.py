@@ -46,7 +46,7 @@ class NGramPredictor(Predictor):
         self.runtime = runtime or Runtime(device="cpu", precision="fp32")
 
     def tokenized(self, examples: Sequence[Any], known: dict[str, Encoded] | None = None) -> Sequence[Any]:
-        """The examples as they are: they are no rows of pieces."""
+        """The examples as they are: they are not rows of pieces."""
         return examples
 
     def _answers(self, examples: Sequence[Example], advance: Callable[[float], None] | None) -> Sequence[Prediction]:

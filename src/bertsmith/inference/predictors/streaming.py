@@ -15,7 +15,7 @@ from bertsmith.tasks.specs.predictions import TextPrediction
 from bertsmith.tasks.specs.task import GENERATION, Prediction
 
 OnText = Callable[[str], None]
-_INCOMPLETE = "\ufffd"  # bytes that are no character yet
+_INCOMPLETE = "\ufffd"  # bytes that are not a character yet
 
 
 class TextStream:

@@ -288,7 +288,7 @@ def plane(directions: Floats) -> tuple[Floats, float]:
     return points, float((sizes[:2] ** 2).sum()) / total if total else 1.0
 
 
-def plane_beside(senses: Senses, vectors: Vectors, others: Vectors) -> tuple[Floats, float, Ints]:
+def plane_of_both(senses: Senses, vectors: Vectors, others: Vectors) -> tuple[Floats, float, Ints]:
     """The occurrences of two words in one plane: points, the fraction of variance in the plane, and groups.
 
     Args:

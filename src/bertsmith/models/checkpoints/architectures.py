@@ -128,7 +128,7 @@ _ENCODER_DECODER_MODELS = Registry[Callable[..., "EncoderDecoder"]](
         "lstm": "models.encoders.lstm_encoder_decoder:LstmEncoderDecoder",
     }
 )
-# Models that are no encoder of text: their names, the commands that use them, and their configurations.
+# Models that are not encoders of text: their names, the commands that use them, and their configurations.
 _OTHER_MODELS: Mapping[str, tuple[str, str, str]] = {
     "memory-network": ("a memory network", "memory answer", "models.encoders.memory_network:MemoryNetworkConfig"),
     "g-bert": ("a model of visits", "codes predict", "models.encoders.g_bert:GBertConfig"),
@@ -163,7 +163,7 @@ def read_config(values: Mapping[str, Any]) -> EncoderConfig:
             name, command, _ = _OTHER_MODELS[kind]
             raise ConfigError(expected="an encoder", found=name, fix=f"use it with `bertsmith {command}` or `serve`")
         known = ", ".join(ARCHITECTURES)
-        # Not the nearest name: MobileBERT is no misspelled ModernBERT, and DeBERTa 1 has other layers than 2 and 3.
+        # Not the nearest name: MobileBERT is not a misspelled ModernBERT, and DeBERTa 1 has other layers than 2 and 3.
         raise ConfigError(
             expected=f"a model_type among {known}",
             found=repr(kind),
@@ -173,7 +173,7 @@ def read_config(values: Mapping[str, Any]) -> EncoderConfig:
 
 
 def read_other_config(values: Any) -> EncoderConfig | None:
-    """The configuration in a `config.json` of a model that is no encoder of text; None if it is of an encoder."""
+    """The configuration in a `config.json` of a model that is not an encoder of text; None if it is of an encoder."""
     kind = values.get("model_type") if isinstance(values, Mapping) else None
     if isinstance(kind, str) and kind in ENCODER_DECODERS:
         return ENCODER_DECODERS[kind].from_dict(values)

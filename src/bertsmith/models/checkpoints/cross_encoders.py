@@ -31,7 +31,7 @@ _ACTIVATIONS = {"Identity": "", "Sigmoid": "sigmoid", "Softmax": "softmax"}
 
 
 def read_scoring(folder: Path, values: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """How another tool's folder scores texts, as plain values; None if it is no classifier of whole texts.
+    """How another tool's folder scores texts, as plain values; None if it is not a classifier of whole texts.
 
     That is the `activation` ("default" if a CrossEncoder names none; absent if the folder has no CrossEncoder),
     the default `prompt`, all `prompts`, `max_length` in tokens and `lowercase`.
@@ -66,7 +66,7 @@ def read_scoring(folder: Path, values: Mapping[str, Any]) -> Mapping[str, Any] |
 
 
 def class_of_activation(scoring: Mapping[str, Any] | None) -> str:
-    """The name of the class in torch, for `config.json`; "" for a model that is no CrossEncoder or names none."""
+    """The name of the class in torch, for `config.json`; "" for a model that is not a CrossEncoder or names none."""
     recorded = (scoring or {}).get("activation", DEFAULT)
     kind = next((kind for kind, ours in _ACTIVATIONS.items() if ours == recorded), "")
     return f"torch.nn.{kind}" if kind else ""

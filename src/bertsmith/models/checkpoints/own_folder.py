@@ -1,4 +1,4 @@
-"""Model folders of models that are no encoder with heads, in a layout of our own: what recipes write and read alike."""
+"""Model folders of models that are not encoders with heads, in a layout of our own: what recipes write and read."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -80,7 +80,7 @@ def read_own_folder(
 
 
 def read_other_folder(folder: Path) -> ModelFolder | None:
-    """The model in a folder as it is stored, if it is no encoder of text; None otherwise."""
+    """The model in a folder as it is stored, if it is not an encoder of text; None otherwise."""
     config = read_other_config(read_json(folder / "config.json")) if (folder / "config.json").is_file() else None
     if config is None:
         return None

@@ -41,7 +41,7 @@ def characters_of(vocabulary: Vocabulary) -> npt.NDArray[np.int16]:
     """The characters of every piece, int16 [V, 50].
 
     A WordPiece is a part of a word, and its spelling says whether the word begins with it but not whether it ends
-    with it. So the begin mark stands only before a piece that begins a word: `ing` and `##ing`, which both consist of
+    with it. So the begin mark is only before a piece that begins a word: `ing` and `##ing`, which both consist of
     the bytes "ing", get different vectors. The end mark follows every piece, because the filters recognize suffixes by
     it; that a word continues shows in the next piece, which has no begin mark. [CLS] and [SEP] are the released
     model's begin and end of a sentence, words of one character of their own; all other special pieces are spelled as

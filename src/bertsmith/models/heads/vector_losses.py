@@ -1,6 +1,6 @@
 """Losses of the vectors of texts, over all units of an optimizer step.
 
-Letters: U units, R texts of all units, C texts that are no first ones, D width, K labels.
+Letters: U units, R texts of all units, C texts that are not the first of a unit, D width, K labels.
 
 The texts of a unit are consecutive: the first one, the one that is compared with it or belongs to it, then those that
 do not belong. Losses are means over the units (CoSENT: of the step), so they do not depend on micro-batches.
@@ -91,7 +91,7 @@ def _softmax(parts: Sequence[Tensor], labels: Tensor, layer: nn.Module | None) -
 
 
 def _ranking(vectors: Tensor, counts: Tensor, first: Tensor, ids: Tensor, scale: float) -> Tensor:
-    """The mean cross-entropy of finding the text that belongs among all that are no first texts.
+    """The mean cross-entropy of finding the text that belongs among all that are not the first of a unit.
 
     A text of another unit does not count if it equals the first text, or one that belongs to an equal first text in
     this step.

@@ -1,6 +1,6 @@
 """A table of vectors whose last rows are not trained.
 
-The frozen rows are no parameters, so no optimizer changes them, decays them, or keeps moments of them.
+The frozen rows are not parameters, so no optimizer changes them, decays them, or keeps moments of them.
 
 Letters: V rows, D width.
 """

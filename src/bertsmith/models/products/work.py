@@ -5,7 +5,7 @@ M predicted positions, D width, I inner width, V vocabulary, L layers.
 
 A product of [a, b] and [b, c] counts 2abc. Only products count (not norms, activations, softmax, or the optimizer),
 and only those that are needed: the last layer computes queries, attention output and feed-forward for R positions, and
-the head M positions. What a step leaves out is no work, so leaving it out cannot raise the utilization of a device.
+the head M positions. What a step leaves out is not work, so leaving it out cannot raise the utilization of a device.
 A backward pass needs twice the products of the forward pass, one for the inputs and one for the weights.
 
 For BERT, a forward pass is 2 (4 D^2 + 2 D I) per token and layer, 4 D sum(r s) per layer, 2 (D^2 + D V) per prediction.

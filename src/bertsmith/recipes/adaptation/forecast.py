@@ -49,7 +49,7 @@ class Forecast:
     added: int
     tokens_per_second: float  # of training, measured on a few rows
     settings: AdaptationSettings  # those of the adaptation, with the way that was chosen
-    # why words are unknown to the vocabulary of the model: characters that are no piece, with their counts in these
+    # why words are unknown to the vocabulary of the model: characters that are not pieces, with their counts in these
     # words, most frequent first
     unknown_characters: Mapping[str, int] = dataclasses.field(default_factory=dict)
     # tokens of the pre-training of the model; None if unknown, as in a model of another tool
@@ -160,22 +160,22 @@ class Forecast:
 
     def _of_unknown(self, *, may_be_new: bool) -> str:
         """The advice for a text with characters that the vocabulary of the model lacks."""
-        told, counts = f"{self.before.unknown_rate:.1%} of the words are unknown to the vocabulary of the model", ""
+        problem, counts = f"{self.before.unknown_rate:.1%} of the words are unknown to the vocabulary of the model", ""
         if self.unknown_characters:
             named = list(self.unknown_characters.items())
             counts = " ".join(f"{character} ({count:,})" for character, count in named[:NAMED_CHARACTERS])
             counts += f" and {len(named) - NAMED_CHARACTERS} more" if len(named) > NAMED_CHARACTERS else ""
         if self.is_wordpiece and not counts:
-            return f"{told}: they are longer than its tokenizer reads. Check that the text consists of words"
+            return f"{problem}: they are longer than its tokenizer reads. Check that the text consists of words"
         letters = sum(count for character, count in self.unknown_characters.items() if _is_letter(character))
         if not counts or 2 * letters > sum(self.unknown_characters.values()):
             fix = "Use a model of this language" + (", or --vocabulary new if there is much text" * may_be_new)
-            return f"{told}: the text has letters that it lacks{': ' * bool(counts)}{counts}. {fix}"
+            return f"{problem}: the text has letters that it lacks{': ' * bool(counts)}{counts}. {fix}"
         if self.settings.vocabulary == GRAFT:
             fix = "Those that are frequent enough are among the added words"
         else:
             fix = "--vocabulary graft adds the frequent ones" + ", and so does a new one, with much text" * may_be_new
-        return f"{told}, because of signs that it lacks: {counts}. {fix}"
+        return f"{problem}, because of signs that it lacks: {counts}. {fix}"
 
 
 def require_enough(text: DomainText, settings: AdaptationSettings) -> None:

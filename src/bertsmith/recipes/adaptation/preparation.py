@@ -200,8 +200,8 @@ def _notes(folder: ModelFolder) -> Iterator[str]:
         )
         if read_recipe(folder.path, pooled=False) is not None:
             yield (
-                "the adapted model is no sentence encoder: train its vectors with `bertsmith finetune --task pairs`, "
-                "for example with the original as --teacher"
+                "the adapted model is not a sentence encoder: train its vectors with `bertsmith finetune --task pairs`"
+                ", for example with the original as --teacher"
             )
 
 

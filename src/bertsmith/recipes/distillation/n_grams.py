@@ -7,8 +7,8 @@
     RUN/n-grams.json          the terms, the labels, the settings
     RUN/distillation.json     what teacher and student cost, and what they score
 
-RUN is no model folder, since the student has neither an encoder nor a tokenizer, but `predict`, `evaluate` and `rank`
-take it as a model, and `NGramModel.read` reads it.
+RUN is not a model folder, since the student has neither an encoder nor a tokenizer, but `predict`, `evaluate` and
+`rank` take it as a model, and `NGramModel.read` reads it.
 
 Its targets are the softened answers of the teacher, mixed with the labels where there are any: for classes a
 distribution, for several labels a probability each, for numbers the teacher's number. The columns are those of

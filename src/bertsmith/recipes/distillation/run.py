@@ -144,7 +144,7 @@ def _job(
 
 
 def _of_student(student: Student, spec: TaskSpec) -> dict[str, Any]:
-    """Settings that a student needs which is no pre-trained Transformer, in place of those of the recipe."""
+    """Settings in place of those of the recipe for a student that is not a pre-trained Transformer."""
     if student.folder.config.has_attention or not student.is_new:
         return {}
     pooled = spec.kind in ("classification", "regression", "choice")
@@ -179,7 +179,7 @@ def _first_stage(
     tell(f"first stage: states and attention, {settings.first_stage:g} epochs")
     with said_once():
         _trained(first, out, 1, run, names)
-    # What the second stage starts from is no model of a task.
+    # What the second stage starts from is not a model of a task.
     started = dataclasses.replace(load_any(out / MODEL_FOLDER), metadata=student.folder.metadata)
     return job.on_base(started, job.settings, job.recipe)
 

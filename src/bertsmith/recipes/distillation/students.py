@@ -165,7 +165,7 @@ def require_same_vocabulary(teacher: ModelFolder, student: ModelFolder) -> None:
 
 
 def _shape_of(name: str) -> tuple[int, int, int, int] | None:
-    """Layers, width, heads and feed-forward width that a name stands for; None if it is no size."""
+    """Layers, width, heads and feed-forward width that a name stands for; None if it is not a size."""
     shape = _SHAPE.fullmatch(name)
     if shape is None:
         return SIZES.get(name) or BertConfig.sizes.get(name)

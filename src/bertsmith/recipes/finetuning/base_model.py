@@ -261,7 +261,7 @@ def _widths(widths: str | None, width: int) -> tuple[int, ...]:
     """The widths in a list such as "192,96", largest first.
 
     Raises:
-        ConfigError: one is no number, not smaller than that of the model, or does not divide it.
+        ConfigError: one is not a number, is not smaller than that of the model, or does not divide it.
     """
     numbers = []
     for part in widths.split(",") if widths is not None else ():

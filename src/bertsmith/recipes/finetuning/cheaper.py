@@ -33,7 +33,7 @@ def best_baseline(
     Args:
         scores: those of the model.
         lines: its predictions on the dev examples.
-        kept: its name, see `Kept`. A bag of words is no baseline of itself.
+        kept: its name, see `Kept`. A bag of words is not a baseline of itself.
 
     Returns:
         "name", "metric", "score", "of_model" (the model's score), "examples", "compared" (the score of the test),
@@ -138,7 +138,7 @@ def write_linear(job: FinetuningJob, linear: LinearModel | None, result: Mapping
     """Writes a linear model as a model folder: the encoder unchanged, with a head that reads what it was fitted to.
 
     These are the mean vectors of texts, the vectors of both texts of a pair, or those of words. A linear model on
-    cosines is no head: it is in a file next to the folder of the encoder, see `text_vectors`.
+    cosines is not a head: it is in a file next to the folder of the encoder, see `text_vectors`.
 
     Args:
         linear: None for the encoder alone, whose vectors are the baseline.

@@ -95,7 +95,7 @@ def kept_of(job: "FinetuningJob", trained: Sequence[Trained], out: Path) -> Kept
     """The model that the settings of a job keep of its trainings.
 
     An average is not kept if it collapsed or the best training is better by a paired test: its parts did not end close
-    to each other. Trainings that collapsed are no part of it. With `keep` auto, the linear start is kept in place of
+    to each other. Trainings that collapsed are not part of it. With `keep` auto, the linear start is kept in place of
     either if it is better by more than one standard error, and then the bag of words likewise.
 
     Args:

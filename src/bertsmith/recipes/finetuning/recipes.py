@@ -192,7 +192,7 @@ def search_grid(recipe: str, values: Mapping[str, Any]) -> Mapping[str, tuple[fl
 def _automatic(situation: Situation, options: Mapping[str, Any]) -> dict[str, Any]:
     small, writes = situation.examples < _SMALL, situation.kind == GENERATION
     asked = options.get("batch_size", _BATCH if small or writes else 2 * _BATCH)
-    # A size that is no positive number is refused by the settings class; until then, one counts in its place.
+    # A size that is not a positive number is refused by the settings class; until then, one counts in its place.
     quickly = options.get("keep") == "auto" and situation.examples < FEW_EXAMPLES
     batch = min(asked if isinstance(asked, int) and asked > 0 else 1, max(1, situation.examples))
     fitted = may_start_linear(situation.kind, options, own_head=situation.own_head) and not situation.reads_windows

@@ -67,7 +67,7 @@ def read_sequences(paths: Sequence[str | Path], index: str | Path | None = None)
         index: a table of the sequences in the only file.
 
     Raises:
-        InputError: a file is no array of feature vectors, has another width, or has no rows; or the table is wrong.
+        InputError: a file is not an array of feature vectors, has another width, or has no rows; or the table is wrong.
     """
     files = [file for path in map(Path, paths) for file in _files_of(path)]
     sequences: list[FeatureSequence] = []

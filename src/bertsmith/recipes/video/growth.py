@@ -91,7 +91,7 @@ def grown(folder: ModelFolder, names: Sequence[str], centroids: Floats | None, s
         centroids: float32 [C, F], one for each code; without them the new rows are random.
 
     Raises:
-        ConfigError: the model is no BERT with WordPieces, or has codes already.
+        ConfigError: the model is not a BERT with WordPieces, or has codes already.
     """
     tokenizer, config, fix = folder.require_tokenizer(), folder.config, "start from a BERT with a vocab.txt"
     has_words = isinstance(tokenizer, WordPieceTokenizer) and not tokenizer.vocabulary.whole

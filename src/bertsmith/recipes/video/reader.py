@@ -88,7 +88,7 @@ class VideoReader:
     def word_chances(self, text: str, codes: Sequence[Ids]) -> Floats:
         """The probability of each piece of the vocabulary in each gap of a text next to codes, float32 [N, M, V].
 
-        Only words are compared, neither codes nor special pieces. Codes without any id are no codes: that is what the
+        Only words are compared, neither codes nor special pieces. Codes without any id are not codes: that is what the
         model expects from the text alone.
         """
         ids = self.text_with_gaps(text)

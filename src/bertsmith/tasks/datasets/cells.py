@@ -95,7 +95,7 @@ class Row:
 
     location: str
     values: dict[str, str]  # text by column name; numbers, lists and records of JSON and Parquet are given as JSON
-    unused: str = ""  # why its label is no gold, such as the annotator's rejection; empty if it is
+    unused: str = ""  # why its label is not gold, such as the annotator's rejection; empty if it is
 
     @property
     def is_empty(self) -> bool:
@@ -168,7 +168,7 @@ def header_and_rows(rows: Iterator[NumberedCells], path: Path | str) -> tuple[li
 
 
 def is_blank_line(cells: Sequence[str], header: Sequence[str]) -> bool:
-    """Whether these are the cells of a blank line, which is no row of a table with several columns."""
+    """Whether these are the cells of a blank line, which is not a row of a table with several columns."""
     return cells == [""] and len(header) > 1
 
 

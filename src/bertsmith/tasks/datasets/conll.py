@@ -4,7 +4,7 @@ Columns are separated by tabs, or by spaces on a line without tabs. A blank line
 with -DOCSTART- starts a document. A line that starts with `# ` and lacks the columns of a word is a comment.
 
 The words of a sentence in CoNLL-U are its syntactic words. A range such as `3-4` is a token that several words share,
-and an empty node such as `8.1` is no word at all; both are left out. Any line that starts with # is a comment.
+and an empty node such as `8.1` is not a word at all; both are left out. Any line that starts with # is a comment.
 
 Source: https://universaldependencies.org/format.html and https://universaldependencies.org/ext-format.html.
 """
@@ -156,7 +156,7 @@ def read_conll(
     if left_out:
         tell(
             f"{quoted(path)}: {counted(left_out, 'line')} of CoNLL-U left out, with ranges (3-4) and "
-            "empty nodes (8.1), which are no words"
+            "empty nodes (8.1), which are not words"
         )
     return ExampleFile(examples=tuple(examples))
 

@@ -192,7 +192,7 @@ def positions_of_ones(cell: str, location: str) -> str:
 
 
 def _numbers(cell: str, location: str) -> list[float] | None:
-    """The numbers of a list; None if it is no list, or one of other values."""
+    """The numbers of a list; None if it is not a list, or one of other values."""
     if not cell.lstrip().startswith("["):
         return None
     values = parse_json(cell, location)

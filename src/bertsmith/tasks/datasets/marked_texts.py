@@ -49,7 +49,7 @@ def tags_of_spans(
 ) -> tuple[tuple[str, ...], list[MarkedSpan]]:
     """The tags (IOB2) of the words of a text, and the spans that cut a word, which were widened to its ends.
 
-    White space at the ends of a span is no part of it.
+    White space at the ends of a span is not part of it.
 
     >>> text = "from New Yorkers"
     >>> tags_of_spans(text, words_of(text), [MarkedSpan(5, 13, "LOC")])

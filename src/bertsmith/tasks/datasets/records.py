@@ -101,7 +101,7 @@ class Record(NamedTuple):
 
     location: str
     values: Mapping[str, Any]
-    unused: str = ""  # why its label is no gold; empty if it is
+    unused: str = ""  # why its label is not gold; empty if it is
 
 
 def read_records(path: Path, text: str, *, lines: bool, columns: Sequence[str]) -> Iterator[Record]:

@@ -106,7 +106,7 @@ def _values_of(record: Any, location: str, text_column: str | None) -> dict[str,
 
 
 def _marked(record: Any, location: str, text_column: str | None, unread: "Counter[str]") -> MarkedText:
-    """The text and the spans of a record; `unread` counts the results of Label Studio that are no spans."""
+    """The text and the spans of a record; `unread` counts the results of Label Studio that are not spans."""
     record = _values_of(record, location, text_column)
     if is_task(record):
         text = text_of(record["data"], location, text_column)

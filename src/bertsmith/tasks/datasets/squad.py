@@ -200,7 +200,7 @@ def _name(record: Any, where: str) -> str:
 
 
 def _field(value: Any, name: str, kind: type | tuple[type, ...], where: str) -> Any:
-    """The value of a field of a record, which must be of this type; true and false are no numbers."""
+    """The value of a field of a record, which must be of this type; true and false are not numbers."""
     if not isinstance(value, dict):
         content = f"{brief(value)} instead of a record"
     elif name not in value:

@@ -73,7 +73,7 @@ def read_tagged(
 
 
 def _columns(path: Path, encoding: str) -> list[str]:
-    """The names of the columns of a table; empty if the file is no table."""
+    """The names of the columns of a table; empty if the file is not a table."""
     if suffix_of(path) in (".csv", ".tsv"):
         head = file_head(path, encoding=encoding).lstrip("\n\r")
         if looks_like_json(head) or not is_word_table(_cells_of(head)):

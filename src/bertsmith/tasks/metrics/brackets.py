@@ -3,7 +3,7 @@
 A bracket is a constituent: its label, and the words from which to which it reaches. Not counted are the label TOP and
 ROOT, the labels of words (parts of speech), empty elements and what holds nothing else, and punctuation: words with the
 tags , : `` '' . do not count as places. ADVP and PRT are one label. What follows - or = in a label (its function, an
-index) is no part of it.
+index) is not part of it.
 
 Source: Black et al. (1991), "A Procedure for Quantitatively Comparing the Syntactic Coverage of English Grammars";
 Collins (1997), section 5, for the parameters.

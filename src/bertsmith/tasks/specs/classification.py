@@ -408,7 +408,7 @@ def _chances(predictions: Sequence[LabelPrediction]) -> npt.NDArray[np.float64]:
 
 
 def label_matrix(names: Iterable[Sequence[str]], labels: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Whether each example has each label, bool [E, K]; names that are no label are left out.
+    """Whether each example has each label, bool [E, K]; names that are not labels are left out.
 
     >>> label_matrix([("b",), ("a", "x")], ("a", "b")).astype(int).tolist()
     [[0, 1], [1, 0]]

@@ -130,7 +130,7 @@ class SimilarityTask(Task):
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
         """One row per text and, except for labelled pairs in training, one unit per example; see `Task.encode`.
 
-        In training by ranking, pairs whose label says that they do not belong together are no units: their second text
+        In training by ranking, pairs whose label says that they do not belong together are not units: their second text
         joins the units of its first one, if there are any, as a text that does not belong.
         """
         groups = _Groups.of(self.spec.objective if training else "", examples, self.spec.name == TEXTS)

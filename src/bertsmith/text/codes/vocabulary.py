@@ -163,7 +163,7 @@ class CodeVocabulary:
 
         Raises:
             InputError: there is no such file.
-            VocabularyError: it is no table of codes.
+            VocabularyError: it is not a table of codes.
         """
         file = Path(path) / FILE if Path(path).is_dir() else Path(path)
         require_file(file, "a vocabulary of codes")

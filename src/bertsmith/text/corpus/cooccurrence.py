@@ -70,7 +70,7 @@ def count_neighbors(
     The key of a pair is `lower * V + higher`. `neighbor_blocks` gives the counts back.
 
     Args:
-        ids: ids below `size`; -1 is no id, and `window` of them in a row separate what is not counted together.
+        ids: ids below `size`; -1 is not an id, and `window` of them in a row separate what is not counted together.
         counts: receives the counts, in whole parts of one `UNIT`.
         by_distance: ids that are d places apart count 1 / d, as in GloVe.
     """

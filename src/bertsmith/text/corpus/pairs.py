@@ -69,7 +69,7 @@ def write_pairs(counts: PairCounts, size: int, seed: int, folder: Path) -> None:
     files = -(-total // _PER_FILE)
     key = generator(seed, "pairs").integers(2**63, dtype=np.uint64)
     for low, high, values in neighbor_blocks(counts, size):
-        # Both entries of a pair stand together, so that their order does not depend on the blocks.
+        # Both entries of a pair are adjacent, so that their order does not depend on the blocks.
         each = np.repeat(np.arange(len(low)), np.where(low == high, 1, 2))
         is_other = np.concatenate([[False], each[1:] == each[:-1]])
         records = np.empty(len(each), dtype=_RECORD)

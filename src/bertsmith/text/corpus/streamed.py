@@ -170,7 +170,7 @@ def _make_index(address: str, folder: Path) -> None:
 
 
 def _download_what_is_small(address: str, folder: Path) -> dict[str, Any]:
-    """Downloads the files of a corpus that are no shards, and returns its manifest."""
+    """Downloads the files of a corpus that are not shards, and returns its manifest."""
     _download(f"{address}/{MANIFEST}", folder / MANIFEST)
     manifest = read_manifest(folder)
     for name in (VOCABULARY, *([PIPELINE] if "pipeline" in manifest else ())):

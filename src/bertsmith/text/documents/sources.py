@@ -361,7 +361,7 @@ def text_blocks(stream: "Readable", cuts: Cuts, *, head: bytes, by_paragraph: bo
 
 
 def binary(head: bytes) -> str | None:
-    r"""The content of a file that is no text, by its first bytes; None if they may be text in UTF-8.
+    r"""The content of a file that is not text, by its first bytes; None if they may be text in UTF-8.
 
     >>> binary("Ärger".encode()), binary(b"%PDF-1.7"), binary(b"a\x00b")
     (None, 'a PDF file (extract its text)', 'binary data')

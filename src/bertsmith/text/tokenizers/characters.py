@@ -63,7 +63,7 @@ class Characters(abc.ABC):
 
     @abc.abstractmethod
     def combining(self, character: str) -> int:
-        """The canonical combining class, by which NFD orders the marks after a letter; 0 for all that is no mark."""
+        """The canonical combining class, by which NFD orders the marks after a letter; 0 if it is not a mark."""
 
     @abc.abstractmethod
     def lower(self, text: str) -> str:

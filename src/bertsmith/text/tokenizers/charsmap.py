@@ -121,7 +121,7 @@ def _clusters(text: str) -> Iterator[str]:
 
 
 def attaches(character: str) -> bool:
-    """Whether a character can change what comes of the one before it."""
+    """Whether a character can change what the one before it becomes."""
     return not character.isascii() and (
         character in _ATTACHED_TOO
         or unicodedata.category(character) in _ATTACHED

@@ -139,7 +139,7 @@ def warn_of_casing(tokenizer: Tokenizer, origin: object) -> None:
 def say_special(tokenizer: Tokenizer, pieces: Iterable[str], special_tokens: SpecialTokens) -> None:
     """Says how special pieces in a text are read: as special tokens, as in `transformers`, or as characters.
 
-    Said once in a process for each vocabulary and each of the two. A mask is no surprise where masks are filled.
+    Said once in a process for each vocabulary and each of the two. A mask is not a surprise where masks are filled.
     """
     special = tokenizer.vocabulary.special
     known = {piece for piece in special if piece} - ({special.mask} if special_tokens is True else set())

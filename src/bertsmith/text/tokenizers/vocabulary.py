@@ -50,7 +50,7 @@ class Vocabulary:
 
     Args:
         source: the name of this vocabulary in error messages, such as the path of its file.
-        whole: number of pieces at the end that are never part of a word: added tokens that are no WordPieces.
+        whole: number of pieces at the end that are never part of a word: added tokens that are not WordPieces.
         has_ids: whether the file states the ids; if they are line numbers, a missing line would change them.
 
     Raises:

@@ -76,7 +76,7 @@ def learn_vocabulary(
         max_words: the maximum number of words to learn longer pieces from, by weight; of equal ones,
             an even sample in alphabetical order. Each takes about 1 kB of memory. Characters come from all words.
         character_coverage: the fraction of the text's characters that are pieces however much room they take; 1: all.
-            A word with a character that is no piece is [UNK].
+            A word with a character that is not a piece is [UNK].
         notes: receives what is left out of the words, one sentence each.
 
     >>> learn_vocabulary({"singing": 9, "sing": 8, "wing": 2, "winging": 1}, 13).pieces[5:]

@@ -23,7 +23,7 @@ class Teaching(abc.ABC):
     origin: Mapping[str, Any]  # where the student comes from, for the metadata and the card of its model
 
     def prepare(self, model: nn.Module, seed: int) -> None:  # noqa: B027 - most teachings add nothing
-        """Adds parameters to the student that are trained with it but are no part of it; by default none.
+        """Adds parameters to the student that are trained with it but are not part of it; by default none.
 
         They are in the module `part_names.PROJECTION`, so that checkpoints hold them and model folders do not.
         """

@@ -113,7 +113,7 @@ def _summary(run: LoggedRun, named: bool) -> str:
     return html.summary(parts, name=run.name if named else "", color=run.color)
 
 
-# Values of a log line that are no scores.
+# Values of a log line that are not scores.
 _OF_THE_WORK = ("tokens", "sequences", "gradient_norm", "learning_rate", "skipped", *TIMES)
 
 
