@@ -2,6 +2,7 @@
 
 import pytest
 
+from bertsmith.recipes.comparison.request import SYSTEM_NAMES
 from bertsmith.recipes.comparison.systems import SYSTEMS
 from comparison.ladder_samples import write_labelled
 
@@ -50,6 +51,7 @@ def test_the_file_and_its_task_may_be_named_as_in_finetune(run, tmp_path):
 
 
 def test_the_help_names_every_system(run):
+    assert tuple(SYSTEMS) == SYSTEM_NAMES
     shown = " ".join(run("compare", "--help-all").out.split()).replace("- ", "-")  # a line may end inside a name
     for name in SYSTEMS:
         assert name in shown, f"{name} is missing from the help of --systems"

@@ -11,7 +11,9 @@ from bertsmith.app.library.finetuning import finetune
 from bertsmith.app.library.training import pretrain
 from bertsmith.base.core.errors import BertsmithError
 from bertsmith.recipes.adaptation.run import adapt
+from bertsmith.recipes.comparison.request import CompareRequest
 from bertsmith.recipes.comparison.run import compare_systems
+from bertsmith.training.pretraining.settings import PretrainRequest
 
 ABSENT = "absent"  # neither a model nor a file
 
@@ -86,3 +88,16 @@ def test_a_folder_that_is_in_use_is_refused_before_a_file_is_read(command: Calla
 def test_a_size_of_networks_to_compare_is_checked_first(tmp_path: Path) -> None:
     with pytest.raises(BertsmithError, match="unknown model size 'huge'; use one of 'auto'"):
         compare_systems(ABSENT, tmp_path / "run", systems=["bert"], corpus=[ABSENT], size="huge")
+
+
+def test_a_wrong_choice_is_refused_by_the_request_which_needs_no_torch(tmp_path: Path) -> None:
+    with pytest.raises(BertsmithError, match="unknown model size 'tny'; did you mean 'tiny'"):
+        PretrainRequest(ABSENT, tmp_path, size="tny")
+    with pytest.raises(BertsmithError, match="unknown model size 'xlarge'"):
+        PretrainRequest(ABSENT, tmp_path, size="xlarge")
+    assert PretrainRequest(ABSENT, tmp_path, size="xlarge", architecture="albert").size == "xlarge"
+    with pytest.raises(BertsmithError, match="did you mean 'tf-idf'"):
+        CompareRequest(ABSENT, tmp_path, systems=["bert", "tfidf"])
+    with pytest.raises(BertsmithError, match="found 'absent:frozen'"):
+        CompareRequest(ABSENT, tmp_path, systems=[f"{ABSENT}:frozen"])
+    assert CompareRequest(ABSENT, tmp_path, systems=["starter:frozen", "absent/model"]).systems

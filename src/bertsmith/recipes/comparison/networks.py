@@ -19,9 +19,9 @@ from bertsmith.text.corpus.shards import Corpus
 from bertsmith.training.loop.budget import BudgetError
 from bertsmith.training.loop.run_folder import CONTINUED, SETTINGS_FILE, RunFolder
 from bertsmith.training.loop.settings import TrainSettings
-from bertsmith.training.pretraining.recipes import AUTO_SIZE, MOST_TRACKS, WINDOW, settings_from_recipe, size_for
+from bertsmith.training.pretraining.recipes import MOST_TRACKS, WINDOW, settings_from_recipe, size_for
 from bertsmith.training.pretraining.run import new_model, pretrain
-from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
+from bertsmith.training.pretraining.settings import AUTO_SIZE, PretrainingDataSettings, PretrainingRunSettings
 
 EVALUATION_ROWS = 256
 CONTINUED_SHARE = 0.1  # of the budget, for a second pre-training on the texts of the task

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.errors import ConfigError, nearest
 from bertsmith.base.core.parameters import MAP_LABELS, optional
 from bertsmith.base.core.requests import COPIED, Request, file_field
 from bertsmith.base.core.settings import Help, help_field
@@ -15,6 +15,13 @@ from bertsmith.tasks.specs.named_tasks import PRESETS, require_metric, task_name
 from bertsmith.tasks.specs.settings import ColumnSettings, SplitSettings, TaskSettings
 
 KIND = "classification"  # of a labelled file
+FROZEN = ":frozen"  # after the name of a model: a linear model on its vectors in place of fine-tuning
+# Those of `systems.SYSTEMS`, which needs torch.
+SYSTEM_NAMES = tuple(
+    "one-hot tf-idf word2vec glove ppmi autoencoder-frozen autoencoder awd-lstm-random awd-lstm-frozen awd-lstm ulmfit "
+    "ulmfit-target elmo-frozen elmo-bilstm elmo-bilstm-attention elmo gpt-frozen gpt gpt-2018 random bert-frozen bert "
+    "starter".split()
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,9 +53,7 @@ class CompareRequest(Request, TaskSettings, ColumnSettings, SplitSettings):
     )
     systems: Sequence[str] = help_field(
         (),
-        "one-hot, tf-idf, word2vec, glove, ppmi, autoencoder-frozen, autoencoder, awd-lstm-random, awd-lstm-frozen, "
-        "awd-lstm, ulmfit, ulmfit-target, elmo-frozen, elmo-bilstm, elmo-bilstm-attention, elmo, gpt-frozen, gpt, "
-        "gpt-2018, random, bert-frozen, bert, starter; model folders and hub ids, which are fine-tuned; MODEL:frozen, "
+        f"{', '.join(SYSTEM_NAMES)}; model folders and hub ids, which are fine-tuned; MODEL{FROZEN}, "
         "a linear model on its vectors; folders and files of word vectors [all but starter; without --corpus one-hot, "
         "tf-idf, starter]",
         metavar="A,B,...",
@@ -85,6 +90,8 @@ class CompareRequest(Request, TaskSettings, ColumnSettings, SplitSettings):
             raise ConfigError(
                 expected="--task NAME with --train FILE", found=f"--kind {self.kind} as well", fix="leave --kind out"
             )
+        for system in self.systems:
+            _require_system(system)
         name, _ = self.named_task()
         if self.metric is not None:
             require_metric(name, self.metric)
@@ -95,3 +102,14 @@ class CompareRequest(Request, TaskSettings, ColumnSettings, SplitSettings):
         if task is None and str(file) in PRESETS and not local_path(file).exists():
             return task_name(str(file)), None
         return task_name(task or KIND), local_path(file)
+
+
+def _require_system(name: str) -> None:
+    """Returns if a name is that of a system, or looks like a path or the id of a model."""
+    model = name.removesuffix(FROZEN)
+    if name not in SYSTEM_NAMES and model != "starter" and "/" not in model and not Path(model).exists():
+        raise ConfigError(
+            expected=f"a system ({', '.join(SYSTEM_NAMES)}), a model, MODEL{FROZEN} or word vectors",
+            found=repr(name),
+            fix=nearest(name, SYSTEM_NAMES),
+        )

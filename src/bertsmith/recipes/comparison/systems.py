@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from bertsmith.base.core.errors import ConfigError, nearest
+from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.settings import AUTO, PAPER, to_dict
 from bertsmith.base.storage.files import read_json_lines
 from bertsmith.inference.predictors.loading import load_predictor
@@ -35,6 +35,7 @@ from bertsmith.recipes.comparison.linear import (
     fit_on_features,
 )
 from bertsmith.recipes.comparison.networks import ContinuedOnTask, Given, Pretraining, Untrained
+from bertsmith.recipes.comparison.request import FROZEN
 from bertsmith.recipes.comparison.sources import Made, Source
 from bertsmith.recipes.comparison.word_vector_training import GivenWordVectors, WordVectorTraining
 from bertsmith.recipes.finetuning.recipes import resolved, settings_from, situation_of
@@ -45,8 +46,6 @@ from bertsmith.tasks.datasets.examples import Example, texts_of_group
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.task import GENERATION, OF_TEXTS, TaskSpec
 from bertsmith.training.loop.run_folder import SETTINGS_FILE
-
-FROZEN = ":frozen"  # after the name of a model: a linear model on its vectors in place of fine-tuning
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -258,18 +257,11 @@ def chosen_systems(names: Sequence[str], *, has_text: bool) -> dict[str, System]
 
 
 def _given(name: str) -> System:
-    """The word vectors or the model with this name, which has to look like a path or an id."""
+    """The word vectors or the model with this name."""
     path = Path(name)
     if is_word_vector_folder(path) or (path.is_file() and kind_of(path) is None):
         return MeanOfWords(about=f"mean of the word vectors of {name}", source=GivenWordVectors(path=name))
     model = name.removesuffix(FROZEN)
-    if "/" not in model and not Path(model).exists() and (model == name or model != "starter"):
-        known = ", ".join(SYSTEMS)
-        raise ConfigError(
-            expected=f"a system ({known}), a model, MODEL{FROZEN} or word vectors",
-            found=repr(name),
-            fix=nearest(name, SYSTEMS),
-        )
     if model == name:
         return FineTuned(about=f"{name}, fine-tuned", source=Given(model=name))
     return FrozenMean(about=f"mean of the vectors of {model}, frozen", source=Given(model=model))

@@ -17,9 +17,12 @@ from bertsmith.models.checkpoints.architectures import read_config, require_arch
 from bertsmith.models.parts.config import BertConfig, EncoderConfig
 from bertsmith.training.loop.settings import TrainSettings
 from bertsmith.training.pretraining.objectives import OBJECTIVES
-from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
-
-AUTO_SIZE = "auto"  # the size that is chosen from the time budget
+from bertsmith.training.pretraining.settings import (
+    AUTO_SIZE,
+    PretrainingDataSettings,
+    PretrainingRunSettings,
+    require_size,
+)
 
 # The size for up to that number of processor minutes (minutes times cores), estimated from the cost of a step.
 SIZE_FOR_MINUTES = ((30.0, "tiny"), (600.0, "mini"), (6000.0, "small"), (float("inf"), "medium"))
@@ -120,9 +123,7 @@ def with_recipe(options: Mapping[str, Any]) -> dict[str, Any]:
     settings = {**options, "recipe": name}
     if settings.get("size") == AUTO_SIZE:
         settings["size"] = size_for(settings.get("minutes"))
-    size, sizes = settings.get("size"), require_architecture(settings.get("architecture") or "bert").config.sizes
-    if size is not None and sizes and size not in sizes:
-        raise ConfigError.unknown("model size", size, [*sizes, AUTO_SIZE])
+    require_size(settings.get("size"), settings.get("architecture"))
     if name == PAPER:
         return {**_of_the_paper(settings), **settings}
     if settings.get("init") is not None:

@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from typing import Annotated, ClassVar
 
+from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.requests import AS_IT_IS, Request
 from bertsmith.base.core.settings import (
     Help,
@@ -19,11 +20,13 @@ from bertsmith.base.core.settings import (
     require_other,
     require_value,
 )
+from bertsmith.models.checkpoints.architectures import require_architecture
 from bertsmith.training.loop.settings import TrainSettings
 from bertsmith.training.pretraining.masking import LONGEST
 from bertsmith.training.pretraining.objectives import OBJECTIVES
 from bertsmith.training.pretraining.segmented_words import LANGUAGES
 
+AUTO_SIZE = "auto"  # the size that is chosen from the time budget
 # What each does is in `initialization.py`, which needs torch.
 INITIALIZATIONS = ("random", "corpus")
 
@@ -279,6 +282,17 @@ class PretrainingRunSettings:
             )
 
 
+def require_size(size: str | None, architecture: str | None) -> None:
+    """Returns if an architecture, by default BERT, has a size; one without named sizes is refused when it is made.
+
+    Raises:
+        ConfigError: there is no such size or architecture.
+    """
+    sizes = require_architecture(architecture or "bert").config.sizes
+    if size is not None and sizes and size not in (*sizes, AUTO_SIZE):
+        raise ConfigError.unknown("model size", size, [*sizes, AUTO_SIZE])
+
+
 CORPUS_FOLDER = Help("a folder that `bertsmith corpus` wrote", flag="CORPUS", path="the corpus", kind=Path)
 CORPUS = dataclasses.replace(
     CORPUS_FOLDER, help="a folder that `bertsmith corpus` wrote, or its address", address=AS_IT_IS
@@ -298,6 +312,10 @@ class PretrainRequest(Request, PretrainingRunSettings, TrainSettings, Pretrainin
     ]
     _: dataclasses.KW_ONLY
     resume: bool = help_field(False, "resume RUN; options that are not given keep their values")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_size(self.size, self.architecture)  # before the command imports torch
 
 
 @dataclasses.dataclass(frozen=True)
