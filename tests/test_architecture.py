@@ -39,6 +39,7 @@ OPTIONAL = {
 # Slow to import and rarely needed: imported inside the functions that use them.
 SLOW = {
     "scipy.optimize", "scipy.special", "scipy.stats", "huggingface_hub",
+    "scipy.linalg", "scipy.sparse", "threadpoolctl",
     "torch.distributed.device_mesh", "torch.distributed.fsdp", "torch.distributed.tensor",
     "bertsmith.recipes.finetuning.baselines", "bertsmith.recipes.finetuning.cheaper",
     "bertsmith.recipes.finetuning.folds",
@@ -71,7 +72,7 @@ SLOW = {
 LIGHT = (
     "app.cli.entry", "app.cli.app", "app.library.lines", "app.library.loading", "app.library.model",
     "app.library.vector_files", "app.library.inspection", "app.library.prediction_tables", "app.server.process",
-    "app.server.routes",
+    "app.server.routes", "inference.predictors.n_grams",
 )  # fmt: skip
 LIGHT_PACKAGES = {
     "numpy",

@@ -34,6 +34,9 @@ from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.assembly import save_pretrained
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.tasks.baselines.n_grams import NGramModel
+from bertsmith.tasks.baselines.word_model import write_words_folder
+from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.encoding import onnx_engine
 from bertsmith.tasks.encoding.onnx_session import places_of_read
 from bertsmith.tasks.encoding.units import RowPart, separate_rows
@@ -282,6 +285,20 @@ main()
     command = [PYTHON, "-c", program, *arguments]
     result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=places)
     assert (result.returncode, result.stdout) == (0, "labels base-onnx\n"), result.stderr[-2000:]
+
+
+@pytest.mark.parametrize("kind", ["single", "pair"])
+def test_a_bag_of_words_answers_from_numpy_alone(tmp_path: Path, kind: str) -> None:
+    examples = [one for one in examples_of(kind, 12, seed=5) if isinstance(one, TextExample)]
+    spec = SPECS[kind]
+    labels = np.array([spec.labels.index(str(one.label)) for one in examples])
+    metadata = ModelMetadata(task=spec.kind, labels=spec.labels, spec=spec.to_dict())
+    write_words_folder(tmp_path / "bag", NGramModel.fitted(spec, examples, labels), metadata)
+    lines = ["\t".join(filter(None, (one.first, one.second))) for one in examples]
+    result = bertsmith(tmp_path, "predict", "--model", "bag", "--json", stdin="\n".join(lines) + "\n")
+    assert result.returncode == 0, result.stderr
+    answers = [json.loads(line)["probabilities"] for line in result.stdout.splitlines()]
+    alike(answers, [one.to_dict()["probabilities"] for one in load_predictor(tmp_path / "bag").predict(examples)])
 
 
 REQUESTS = [

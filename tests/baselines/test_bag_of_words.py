@@ -28,6 +28,32 @@ def test_columns_equal_the_weights_of_scikit_learn() -> None:
     np.testing.assert_allclose(result @ result.T, gram.toarray(), atol=1e-6)
 
 
+@pytest.mark.parametrize("one_hot", [False, True])
+def test_columns_of_pairs_are_those_of_dense_arrays_and_predict_the_same_without_scipy(one_hot: bool) -> None:
+    draws = np.random.default_rng(2)
+    words = ["good", "bad", "film", "new", "the", "a"]
+    drawn = [[" ".join(draws.choice(words, draws.integers(5))) for _ in "ab"] for _ in range(30)]
+    pairs = [TextExample(id=str(n), first=a, second=b) for n, (a, b) in enumerate([*drawn, ["", ""]])]
+    bag = BagOfWords(pairs[:20], TaskSettings(), 2, one_hot=one_hot)
+    sides = [
+        [space.weights([pair.first if side == 0 else pair.second or "" for pair in pairs]) for space in bag._spaces]
+        for side in (0, 1)
+    ]
+    (a, *a_letters), (b, *b_letters) = [[part.matrix().toarray() for part in side] for side in sides]
+    columns = [a * b, abs(a - b)]
+    if not one_hot:
+        lengths = np.array([[len(pair.first.split()), len((pair.second or "").split())] for pair in pairs])
+        shares = lengths.min(axis=1) / np.maximum(lengths.max(axis=1), 1)
+        overlaps = [(a * b).sum(axis=1), (a_letters[0] * b_letters[0]).sum(axis=1), shares]
+        columns = [3 * columns[0], columns[1], 3 * np.stack(overlaps, axis=1)]
+    expected = np.concatenate(columns, axis=1)
+    np.testing.assert_allclose(bag.columns(pairs).toarray(), expected, rtol=1e-6)
+    weight = draws.normal(size=(expected.shape[1], 3))
+    np.testing.assert_allclose(bag.rows(pairs) @ weight, expected @ weight, atol=1e-9)
+    np.testing.assert_array_equal(bag.rows(pairs[3:4]) @ weight, (bag.rows(pairs) @ weight)[3:4])
+    assert (bag.rows([]) @ weight).shape == (0, 3)
+
+
 def test_texts_are_cut_like_those_of_the_model() -> None:
     long = TextExample(id="0", first=" ".join(["one"] * 8 + ["two"] * 8))
     shares = {}

@@ -261,8 +261,7 @@ class _Computation:
     def _bag(self) -> Sequence[Prediction]:
         model, self._counts[BAG] = bag_of(self.job)
         self._models[BAG] = model
-        columns = model.bag.columns(cast("Sequence[TextExample]", self.dev))
-        return self._of_units(model.linear.outputs(columns))
+        return self._of_units(model.linear.outputs(model.bag.rows(cast("Sequence[TextExample]", self.dev))))
 
     def _vectors(self) -> Sequence[Prediction]:
         last = self._encoder.choice("last")

@@ -15,16 +15,19 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.core.settings import from_dict
+from bertsmith.tasks.baselines.sparse_rows import SparseRows, side_by_side, sparse
 from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.specs.settings import WINDOWED, TaskSettings
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 MOST_TERMS = 50_000  # of each kind; the most frequent are kept
 MOST_WEIGHTS = 2_000_000  # terms times outputs
@@ -85,24 +88,30 @@ class BagOfWords:
     @property
     def num_columns(self) -> int:
         """D."""
-        return int(self.columns([TextExample(id="", first="", second="" if self._pair else None)]).shape[1])
+        return self.rows([TextExample(id="", first="", second="" if self._pair else None)]).shape[1]
 
-    def columns(self, examples: Sequence[TextExample]) -> sp.csr_array:
-        """The columns of examples, float32 [E, D]."""
+    def columns(self, examples: Sequence[TextExample]) -> "sp.csr_array":
+        """The columns of examples as an array of SciPy, float32 [E, D]."""
+        return self.rows(examples).matrix(np.float32)
+
+    def rows(self, examples: Sequence[TextExample]) -> SparseRows:
+        """The columns of examples, [E, D]."""
         first = [space.weights(self._texts(examples, 0)) for space in self._spaces]
         if not self._pair:
-            return sp.csr_array(sp.hstack(first), dtype=np.float32)
+            return side_by_side(first)
         second = [space.weights(self._texts(examples, 1)) for space in self._spaces]
+        shared = first[0].combined(second[0], np.multiply)
+        parts = [shared, first[0].combined(second[0], lambda a, b: np.abs(a - b))]
         if self._one_hot:
-            words, others = first[0], second[0]
-            return sp.csr_array(sp.hstack([words.multiply(others), abs(words - others)]), dtype=np.float32)
-        overlaps = [a.multiply(b).sum(axis=1) for a, b in zip(first, second, strict=True)]
+            return side_by_side(parts)
+        overlaps = [
+            shared.sums(),
+            *(a.combined(b, np.multiply).sums() for a, b in zip(first[1:], second[1:], strict=True)),
+        ]
         counts = np.array([[len(e.first.split()), len((e.second or "").split())] for e in examples]).reshape(-1, 2)
         overlaps.append(counts.min(axis=1) / np.maximum(counts.max(axis=1), 1))
-        words, others = first[0], second[0]
-        shared = _OVERLAP * np.stack(overlaps, axis=1)
-        parts = [_OVERLAP * words.multiply(others), abs(words - others), sp.csr_array(shared)]
-        return sp.csr_array(sp.hstack(parts), dtype=np.float32)
+        parts[0] = shared._replace(values=_OVERLAP * shared.values)
+        return side_by_side([*parts, sparse(_OVERLAP * np.stack(overlaps, axis=1))])
 
     def _texts(self, examples: Sequence[TextExample], side: int) -> list[str]:
         return [cut_text((example.first, example.second or "")[side], self._settings) for example in examples]
@@ -116,7 +125,7 @@ class TextSpace:
 
     def weights(self, texts: Sequence[str]) -> "sp.csr_array":
         """The vectors of texts, sparse float64 [texts, terms]."""
-        return self._space.weights(texts)
+        return self._space.weights(texts).matrix()
 
 
 class WordSpace:
@@ -151,20 +160,21 @@ class WordSpace:
         columns at random, with random signs, which changes cosines little (Weinberger et al., 2009, "Feature hashing").
         """
         weights = self._space.weights(texts)
-        used, places = np.unique(weights.indices, return_inverse=True)
+        used, places = np.unique(weights.columns, return_inverse=True)
         width, most = max(1, len(used)), max(1, MOST_CELLS // max(1, len(texts)))
-        columns, values = places, weights.data
+        columns, values = places, weights.values
         if width > most:
             width, draws = most, generator(seed, "shared columns of words")
             columns = draws.integers(width, size=len(used))[places]
             values = values * draws.choice([-1.0, 1.0], len(used))[places]
-        # In float32 before the dense matrix is made, which in float64 would be twice as large.
-        shared = sp.csr_array((values.astype(np.float32), columns, weights.indptr), shape=(len(texts), width))
-        return np.asarray(shared.toarray())
+        # In float32, as in float64 the matrix would be twice as large.
+        vectors = np.zeros((len(texts), width), dtype=np.float32)
+        np.add.at(vectors, (weights.rows, columns), values.astype(np.float32))
+        return vectors
 
     def cosines(self, texts: Sequence[str], pairs: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """The cosines of pairs of texts, float64 [pairs], given by their numbers [pairs, 2]."""
-        weights = self._space.weights(texts).tocsr()
+        weights = self._space.weights(texts).matrix()
         first, second = weights[pairs[:, 0]], weights[pairs[:, 1]]
         return np.asarray(first.multiply(second).sum(axis=1), dtype=np.float64).reshape(-1)
 
@@ -195,22 +205,18 @@ class _Space:
         frequencies = np.array([count for _, count in kept], dtype=np.float64)
         self.rarity = np.log((1 + len(texts)) / (1 + frequencies)) + 1
 
-    def weights(self, texts: Sequence[str]) -> Any:
-        """Sparse float64 [E, V], rows of length 1 or 0; one-hot, of zeros and ones."""
-        data, columns, borders = [], [], [0]
+    def weights(self, texts: Sequence[str]) -> SparseRows:
+        """The weights of terms, [E, V], rows of length 1 or 0; one-hot, of zeros and ones."""
+        values, columns, lengths = [np.zeros(0)], [np.zeros(0, dtype=np.int64)], []
         for text in texts:
             counts = Counter(number for term in self._terms(text) if (number := self.numbers.get(term)) is not None)
-            numbers = np.fromiter(counts, dtype=np.int64, count=len(counts))
-            row = (1 + np.log(np.fromiter(counts.values(), np.float64, len(counts)))) * self.rarity[numbers]
-            data.append(np.ones(len(row)) if self._one_hot else row / max(float(np.sqrt((row**2).sum())), 1e-12))
+            numbers = np.array(sorted(counts), dtype=np.int64)
+            row = (1 + np.log([counts[number] for number in numbers.tolist()])) * self.rarity[numbers]
+            values.append(np.ones(len(row)) if self._one_hot else row / max(float(np.sqrt((row**2).sum())), 1e-12))
             columns.append(numbers)
-            borders.append(borders[-1] + len(numbers))
-        shape = (len(texts), len(self.numbers))
-        values = np.concatenate([np.zeros(0), *data])
-        numbers = np.concatenate([np.zeros(0, dtype=np.int64), *columns])
-        rows = sp.csr_array((values, numbers, np.array(borders)), shape=shape)
-        rows.sort_indices()
-        return rows
+            lengths.append(len(numbers))
+        rows = np.repeat(np.arange(len(texts)), lengths)
+        return SparseRows(rows, np.concatenate(columns), np.concatenate(values), (len(texts), len(self.numbers)))
 
 
 def words_of_text(text: str) -> list[str]:

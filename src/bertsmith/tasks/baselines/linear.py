@@ -17,15 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
-from scipy.linalg import solve
-from threadpoolctl import ThreadpoolController
 
 from bertsmith.base.core.randomness import generator
 from bertsmith.tasks.metrics.labels import CLASS_METRICS
 from bertsmith.tasks.specs.task import TaskSpec
 
 if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
     from torch import nn
 
 PENALTIES = (10_000.0, 3_000.0, 1_000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)
@@ -47,7 +45,7 @@ _SETBACKS = 2  # penalties in a row that are worse than the best so far: lower o
 Vectors = npt.NDArray[np.float32]
 Floats = npt.NDArray[np.floating]
 Ints = npt.NDArray[np.int64]
-Inputs = Vectors | Any  # or a sparse `csr_array`, which has no type information
+Inputs = Vectors | Any  # or sparse: a `csr_array`, which has no type information, or `SparseRows` to predict
 
 Score = Callable[[Vectors, Ints], float]
 _Fit = Callable[[float], tuple[Floats, Floats]]
@@ -73,7 +71,7 @@ class LinearModel:
 
     def outputs(self, vectors: Inputs) -> Vectors:
         """float32 [E, K]: log-probabilities plus a constant per example, log-odds of multi-label tasks, or numbers."""
-        return np.asarray(vectors @ self.weight.T + self.bias)
+        return np.asarray(vectors @ self.weight.T + self.bias, dtype=np.float32)
 
 
 def fit_linear(
@@ -111,7 +109,7 @@ def fit_linear(
     """
     assert vectors.shape[0] == len(targets) > 0, "vectors and targets of the same examples"
     mean, scale = _moments(vectors, least_spread)
-    inputs = vectors if isinstance(vectors, sp.csr_array) else ((vectors - mean) / scale).astype(np.float32)
+    inputs = vectors if _is_sparse(vectors) else ((vectors - mean) / scale).astype(np.float32)
     spread = np.ones(0)
     if favored is not None:
         along = (vectors - mean) @ favored.T.astype(np.float64)  # [E, J]
@@ -148,8 +146,10 @@ def fit_for(spec: TaskSpec, inputs: Inputs, targets: npt.NDArray[np.generic], **
 
 
 @functools.cache
-def _blas() -> ThreadpoolController:
+def _blas() -> "ThreadpoolController":
     """The BLAS libraries of this process; to search all its libraries for them takes as long as a small fit."""
+    from threadpoolctl import ThreadpoolController  # like SciPy, not needed to predict
+
     return ThreadpoolController()
 
 
@@ -165,9 +165,13 @@ def score_of_metric(metric: str, targets: npt.NDArray[np.generic]) -> Score | No
     return score
 
 
+def _is_sparse(inputs: Inputs) -> bool:
+    return not isinstance(inputs, np.ndarray)
+
+
 def _moments(vectors: Inputs, least_spread: float) -> tuple[Floats, Floats]:
     """(offsets to subtract from vectors, scales to divide them by), float64 [D] each; sparse ones stay as they are."""
-    if isinstance(vectors, sp.csr_array):
+    if _is_sparse(vectors):
         return np.zeros(vectors.shape[1]), np.ones(vectors.shape[1])
     mean, scale = vectors.mean(axis=0, dtype=np.float64), vectors.std(axis=0, dtype=np.float64)
     scale[scale < 1e-6 * max(1.0, float(scale.max(initial=0.0)))] = 1.0  # a constant column stays constant
@@ -216,7 +220,7 @@ def _best_penalty(
     weights: Vectors | None = None,
 ) -> float:
     """The penalty with the best score on held-out folds, then with the lowest loss; the strictest of equal ones."""
-    width = inputs.nnz // inputs.shape[0] + 1 if isinstance(inputs, sp.csr_array) else inputs.shape[1]
+    width = inputs.nnz // inputs.shape[0] + 1 if _is_sparse(inputs) else inputs.shape[1]
     most = max(1, min(_MOST_COMPARED, _MOST_CELLS // (width * golds.shape[1])))
     chosen, folds = _folds(classes, seed, most)
     held_out = [fold for fold in np.unique(folds).tolist() if fold >= 0]
@@ -274,12 +278,14 @@ def _fit(
     inputs: Inputs, golds: Floats, loss: "_Loss", tolerance: float, rounds: int, weights: Vectors | None = None
 ) -> _Fit:
     """A function from a penalty to weights [K, D] and biases [K]; each call starts where the last one ended."""
-    if loss is _squares and weights is None and not isinstance(inputs, sp.csr_array):
+    if loss is _squares and weights is None and not _is_sparse(inputs):
         return _ridge(inputs, golds)
     return _descent(inputs, golds, loss, tolerance, rounds, weights)
 
 
 def _ridge(inputs: Vectors, golds: Floats) -> _Fit:
+    from scipy.linalg import solve  # the import takes a moment
+
     center, level = inputs.mean(axis=0, dtype=np.float64), golds.mean(axis=0)
     centered = inputs.astype(np.float64) - center
     dual = centered.shape[0] < centered.shape[1]  # the smaller of the two equivalent systems

@@ -52,7 +52,7 @@ class NGramModel:
     def predict(self, examples: Sequence[Example]) -> Sequence[Prediction]:
         """One prediction per example; its `cut_tokens` are the words that were cut."""
         texts = cast("Sequence[TextExample]", examples)
-        outputs = self.linear.outputs(self.bag.columns(texts)) if texts else np.zeros((0, 1), np.float32)
+        outputs = self.linear.outputs(self.bag.rows(texts)) if texts else np.zeros((0, 1), np.float32)
         cut = np.array([cut_words(text, self.spec.settings) for text in texts], dtype=np.int32)
         return decoded(task_for(self.spec), examples, outputs, cut)
 
