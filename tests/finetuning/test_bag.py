@@ -271,6 +271,8 @@ def test_folds_decide_between_a_bag_and_the_trainings_too(base: str, mails: Path
     assert report["best"] == "bag-of-words"
     assert {other["name"] for other in report["choice"]} == {"the first training", "the linear start"}
     assert all(other["of_model"] == report["cross_validation"]["scores"]["accuracy"] for other in report["choice"])
+    assert not list((tmp_path / "auto").glob("seed-*")), "nothing is trained on all examples"
+    assert [run["folder"] for run in report["runs"]] == ["bag-of-words"]
     alone = finetune(base, "classification", tmp_path / "alone", train=mails, folds=2, **ALONE).report
     assert alone["cross_validation"]["scores"] == report["cross_validation"]["scores"]
     files = [tmp_path / run / "model" / "n-grams.safetensors" for run in ("auto", "alone")]

@@ -131,6 +131,9 @@ def test_all_rows_together_decide_about_the_linear_start(
     started = read_json_lines(out / "folds" / "1" / "start" / "predictions.jsonl")
     assert [line["prediction"] for line in lines if line["fold"] == 1] == [line["prediction"] for line in started]
     assert kept_scores(report) == report["start"]["scores"]
+    assert not list(out.glob("seed-*")), "nothing is trained on all examples"
+    assert load_any(out / "model").metadata.training["examples"] == len(rows)
+    assert write_finetuning_report([out], tmp_path / "report.html").is_file()
 
 
 def test_fitted_values_are_those_of_the_same_model_in_every_fold() -> None:

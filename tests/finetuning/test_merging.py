@@ -45,6 +45,7 @@ def run(base: str, mails: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     said = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(said):
         patch.setattr("bertsmith.base.core.progress._silent", 0)
+        patch.setattr("bertsmith.recipes.finetuning.run.LONG", 0)
         finetune(base, "classification", out, train=mails, **OPTIONS)
     out.with_suffix(".txt").write_text(said.getvalue(), encoding="utf-8")
     return out
@@ -57,6 +58,8 @@ def test_the_second_trainings_have_a_name_of_their_own(run: Path) -> None:
         f"{prefix} {seed} of 3, seed {seed}" for prefix in ("training", "again on all examples,") for seed in (1, 2, 3)
     ]
     assert list(dict.fromkeys(which)) == rounds
+    left = [line.partition(" left for ")[2] for line in said if " left for " in line]
+    assert left == ["5 more trainings", "4 more trainings", "3 more trainings", "2 more trainings", "1 more training"]
 
 
 def tensors_of(folder: Path) -> Mapping[str, Tensor]:

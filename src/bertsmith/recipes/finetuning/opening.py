@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from bertsmith.base.core.progress import counted
 from bertsmith.recipes.finetuning.settings import ENCODER, SHARED
+from bertsmith.recipes.results.finished_run import named
 
 if TYPE_CHECKING:
     from bertsmith.recipes.finetuning.job import FinetuningJob
@@ -48,10 +49,14 @@ def opening_lines(job: "FinetuningJob") -> list[str]:
     return [*lines, *_held_out(job)]
 
 
-def lines_of_bag(job: "FinetuningJob") -> list[str]:
-    """What is said before a bag of words is fitted, where nothing else is."""
+def lines_without_training(job: "FinetuningJob", name: str) -> list[str]:
+    """What is said before a model is made without any training.
+
+    Args:
+        name: of the model, see `merging.Kept`.
+    """
     examples = counted(len(job.data.train), "example")
-    return [f"{job.task.spec.name}: {examples}; a bag of words, without the base model", *_held_out(job)]
+    return [f"{job.task.spec.name}: {examples}; {named(name, 0)}, without any training", *_held_out(job)]
 
 
 def _held_out(job: "FinetuningJob") -> list[str]:

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.base.core.progress import counted, tell, warn
+from bertsmith.base.core.progress import counted, duration, tell, warn
 from bertsmith.base.core.randomness import derive
 from bertsmith.base.core.requests import Request
 from bertsmith.base.machine.runtime import Rank
@@ -40,11 +40,12 @@ from bertsmith.recipes.finetuning.merging import (
     origin_of,
     refitted,
 )
-from bertsmith.recipes.finetuning.opening import cut_lines, lines_of_bag, opening_lines, options_of
+from bertsmith.recipes.finetuning.opening import cut_lines, lines_without_training, opening_lines, options_of
 from bertsmith.recipes.finetuning.recipes import FEW_EXAMPLES
 from bertsmith.recipes.finetuning.settings import BAG_ALONE, FinetuningSettings, RecipeSettings, against_collapse
 from bertsmith.recipes.results.baseline_lines import FEW_DEV, lines_of_baselines
 from bertsmith.recipes.results.finished_run import (
+    BAG_FOLDER,
     COUNTS,
     MODEL_FOLDER,
     PREDICTIONS_FILE,
@@ -74,6 +75,7 @@ SEEDS_OF_SMALL_SET = 3
 SEEDS_OF_QUICK_SET = 2  # with `keep` auto below 500 examples
 RESTARTS = 2  # of a seed whose model collapsed
 RATE_AFTER_COLLAPSE = 0.5  # learning rate of a restart, as a fraction of the rate of the start that collapsed
+LONG = 60  # seconds, above which the time that is left is said between trainings
 _SEED_LIMIT = 2**31  # upper limit for the seeds of restarts
 
 
@@ -173,9 +175,11 @@ def finetune(
         names = {"model": source_name or str(job.folder.path), "recipe": recipe_name, **(prepared_by or {})}
         may_change = ("model", "teacher", "recipe", *WITHOUT_EFFECT)  # the content of models and rows has digests
         run.start({**job.record(), **names, "seeds": count}, job.digests(), may_change=may_change, request=request)
-        trains = job.keep != BAG_ALONE
+        # What is kept without any training: the bag of words, or what the folds decided for.
+        untrained = BAG_FOLDER if job.keep == BAG_ALONE else run.from_first_rank(lambda: validation and validation.name)
+        trains = not untrained
         settings_line = f"settings of recipe {recipe_name}, and those given: {options_of(job)}"
-        for line in (*opening_lines(job), settings_line) if trains else lines_of_bag(job):
+        for line in (*opening_lines(job), settings_line) if trains else lines_without_training(job, untrained):
             tell(line)
         if run.rank.count > 1 and trains:
             tell(_who_trains(count, run.rank, whole_seeds=whole_seeds))
@@ -184,7 +188,8 @@ def finetune(
         )
 
         numbers = range(count if trains else 0)
-        results = _train_seeds(job, run.path, numbers, run, label, whole_seeds=whole_seeds)
+        more = len(numbers) if job.trains_on_all else 0
+        results = _train_seeds(job, run.path, numbers, run, label, whole_seeds=whole_seeds, more=more)
         kept = run.on_first_rank(lambda: (validation.kept if validation else kept_of)(job, results, run.path))
         refit: Refit | None = None
         if job.trains_on_all:
@@ -210,7 +215,7 @@ def usual_seeds(examples: int, keep: str, *, writes: bool) -> int:
 
 
 def _train_seeds(
-    job: FinetuningJob, out: Path, numbers: Sequence[int], run: Run, name: str, *, whole_seeds: bool
+    job: FinetuningJob, out: Path, numbers: Sequence[int], run: Run, name: str, *, whole_seeds: bool, more: int = 0
 ) -> list[Trained]:
     """The trainings with some of the seeds; on other ranks than 0, those that this rank takes part in.
 
@@ -218,6 +223,7 @@ def _train_seeds(
         numbers: which seeds, counted from 0.
         name: how the name of a training begins.
         whole_seeds: whether each process trains whole seeds by itself.
+        more: the trainings that follow these, for the time that is left.
     """
     comma = "," if " " in name else ""  # of more than one word
     labels = {
@@ -228,7 +234,13 @@ def _train_seeds(
     }
     train, seeds = functools.partial(_train_seed, job, out), list(labels)
     if not whole_seeds:
-        return [train(seed, run.is_resumed, labels[seed], run.rank) for seed in seeds]
+        results = []
+        for place, seed in enumerate(seeds, start=1):
+            results.append(train(seed, run.is_resumed, labels[seed], run.rank))
+            left = len(seeds) - place + more
+            if left and (seconds := results[-1][1].seconds * left) >= LONG:
+                tell(f"about {duration(seconds)} left for {counted(left, 'more training')}")
+        return results
     seeds_here = seeds[run.rank.index :: run.rank.count]
     results = run.on_every_rank(lambda: [train(seed, run.is_resumed, labels[seed], Rank()) for seed in seeds_here])
     # Those of other processes are finished: to resume them is to read their results.
@@ -305,7 +317,7 @@ def _finish(
     assert kept is not None, "rank 0 has it"
     assert baselines is not None, "rank 0 computed them"
     metric = job.task.spec.metric
-    trained = trained or [(run.path / kept.name, kept.result, 0)]  # of the bag of words alone
+    trained = trained or [(run.path / kept.name, kept.result, 0)]
     results = [result for _, result, _ in trained]
     best = best_of(job, results)
     spec, lines = kept.spec, kept.lines

@@ -170,20 +170,12 @@ class FinetuningSettings:
     baselines: bool = help_field(True, "first score cheap baselines on the dev examples, for comparison; takes seconds")
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "epochs", "micro_tokens"):
-            value = getattr(self, name)
-            require_number(name, value, above=0)
+        positive = ("batch_size", "epochs", "micro_tokens", "bilstm_cells", "decoder_layers", "decoder_rate", "scale")
+        for name in (*positive, "margin"):
+            require_number(name, getattr(self, name), above=0)
+        for name in ("mix_penalty", "reinit_layers", "language_model_loss"):
+            require_number(name, getattr(self, name), least=0)
         require_limits(self)
-        require(
-            self.freeze in FREEZE,
-            expected="freeze as nothing, embeddings or body",
-            found=repr(self.freeze),
-            fix="use one of them",
-        )
-        require_number("bilstm_cells", self.bilstm_cells, above=0)
-        require_number("decoder_layers", self.decoder_layers, above=0)
-        require_number("decoder_rate", self.decoder_rate, above=0)
-        require_number("mix_penalty", self.mix_penalty, least=0)
         for name in ("bilstm_cells", "bilstm_layers", "normalize_layers", "mix_penalty"):
             require_other(
                 not getattr(self, name) or self.reads in READERS,
@@ -191,6 +183,7 @@ class FinetuningSettings:
                 f"--reads {' or '.join(READERS)}",
             )
         for name, known in (
+            ("freeze", FREEZE),
             ("reads", (*READS, PROBE)),
             ("start", STARTS),
             ("decoder_start", DECODER_STARTS),
@@ -204,31 +197,21 @@ class FinetuningSettings:
                 require(bool(value), expected=f"labels with their weights as {name}", found="none", fix="name some")
             elif value is not None:
                 require_known(name, value, known)
-        require_number("reinit_layers", self.reinit_layers, least=0)
-        require(
-            self.freeze != "body" or not self.reinit_layers,
-            expected="re-initialized layers that are trained",
-            found="a frozen body",
-            fix="leave one of freeze and reinit_layers out",
-        )
-        require(
-            self.freeze != "body" or not self.gradual_unfreezing,
-            expected="gradual unfreezing of layers that are trained",
-            found="a frozen body",
-            fix="leave one of freeze and gradual_unfreezing out",
-        )
+        for name, expected in (
+            ("reinit_layers", "re-initialized layers that are trained"),
+            ("gradual_unfreezing", "gradual unfreezing of layers that are trained"),
+        ):
+            fix = f"leave one of freeze and {name} out"
+            is_trained = self.freeze != "body" or not getattr(self, name)
+            require(is_trained, expected=expected, found="a frozen body", fix=fix)
         require_number("layer_decay", self.layer_decay, above=0, most=1)
         require_number("dropout", self.dropout, least=0, below=1)
-        require_number("language_model_loss", self.language_model_loss, least=0)
         require(
             not self.language_model_loss or (self.freeze != "body" and self.reads not in (APART, *READERS)),
             expected="a body that is trained on whole rows, for a language-model loss",
             found="freeze body" if self.freeze == "body" else f"reads {self.reads}",
             fix="leave one of the two out",
         )
-        for name in ("scale", "margin"):
-            value = getattr(self, name)
-            require_number(name, value, above=0)
         require(
             self.precision != "fp16",
             expected="bf16 or fp32 for training",
