@@ -165,7 +165,7 @@ def score_of_metric(metric: str, targets: npt.NDArray[np.generic]) -> Score | No
     return score
 
 
-def _is_sparse(inputs: Inputs) -> bool:
+def _is_sparse(inputs: Any) -> bool:
     return not isinstance(inputs, np.ndarray)
 
 
@@ -220,7 +220,7 @@ def _best_penalty(
     weights: Vectors | None = None,
 ) -> float:
     """The penalty with the best score on held-out folds, then with the lowest loss; the strictest of equal ones."""
-    width = inputs.nnz // inputs.shape[0] + 1 if _is_sparse(inputs) else inputs.shape[1]
+    width = inputs.shape[1] if isinstance(inputs, np.ndarray) else inputs.nnz // inputs.shape[0] + 1
     most = max(1, min(_MOST_COMPARED, _MOST_CELLS // (width * golds.shape[1])))
     chosen, folds = _folds(classes, seed, most)
     held_out = [fold for fold in np.unique(folds).tolist() if fold >= 0]
