@@ -13,7 +13,7 @@ from bertsmith.base.core.errors import BertsmithError
 from bertsmith.recipes.adaptation.run import adapt
 from bertsmith.recipes.comparison.request import CompareRequest
 from bertsmith.recipes.comparison.run import compare_systems
-from bertsmith.training.pretraining.settings import PretrainRequest
+from bertsmith.training.pretraining.request import PretrainRequest
 
 ABSENT = "absent"  # neither a model nor a file
 

@@ -292,7 +292,7 @@ def test_a_linear_start_is_refused_where_there_is_none(base: str) -> None:
         ({"reads": "means"}, r"unknown reads 'means'; did you mean '?mean"),
         ({"start": "lineal"}, "did you mean '?linear"),
         ({"class_weights": "balance"}, "did you mean '?balanced"),
-        ({"freeze": "head"}, "nothing, embeddings or body"),
+        ({"freeze": "head"}, "unknown freeze 'head'; use one of 'body', 'embeddings', 'nothing'"),
     ],
 )
 def test_unknown_names_are_refused(wrong: dict[str, str], message: str) -> None:

@@ -10,7 +10,7 @@ from bertsmith.app.cli.options import note, say, show
 if TYPE_CHECKING:
     from bertsmith.app.library.request import DemoRequest, ReportRequest
     from bertsmith.training.planning.settings import PlanRequest
-    from bertsmith.training.pretraining.settings import PretrainRequest, RatesRequest
+    from bertsmith.training.pretraining.request import PretrainRequest, RatesRequest
 
 
 def demo(request: "DemoRequest") -> None:

@@ -18,9 +18,10 @@ from bertsmith.training.loop.run_folder import SETTINGS_FILE
 from bertsmith.training.loop.settings import BUDGETS
 from bertsmith.training.pretraining.recipes import settings_from_recipe
 from bertsmith.training.pretraining.report import write_report as write_curves
+from bertsmith.training.pretraining.request import PretrainRequest
 from bertsmith.training.pretraining.run import pretrain as run_pretraining
 from bertsmith.training.pretraining.run import settings_of_run
-from bertsmith.training.pretraining.settings import AUTO_SIZE, PretrainRequest
+from bertsmith.training.pretraining.settings import AUTO_SIZE
 
 
 @takes(PretrainRequest)

@@ -146,6 +146,13 @@ def require_architecture(name: str) -> Architecture:
     return ARCHITECTURES[name]
 
 
+def require_size(architecture: str, size: str | None, *others: str) -> None:
+    """Returns if an architecture has a size, or it is one of the others; one without named sizes is refused later."""
+    sizes = require_architecture(architecture).config.sizes
+    if size is not None and sizes:
+        require_known("model size", size, [*sizes, *others])
+
+
 def read_config(values: Mapping[str, Any]) -> EncoderConfig:
     """The configuration in a `config.json`; without a `model_type` it is read as a BERT."""
     kind = values.get("model_type", "bert") if isinstance(values, Mapping) else "bert"

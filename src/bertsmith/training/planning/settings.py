@@ -7,12 +7,8 @@ from typing import Annotated, ClassVar
 from bertsmith.base.core.requests import Request
 from bertsmith.base.core.settings import help_field, require, require_limits, require_number, require_other
 from bertsmith.training.loop.settings import TrainSettings
-from bertsmith.training.pretraining.settings import (
-    CORPUS,
-    PretrainingDataSettings,
-    PretrainingRunSettings,
-    PretrainRequest,
-)
+from bertsmith.training.pretraining.request import PretrainRequest
+from bertsmith.training.pretraining.settings import CORPUS, PretrainingDataSettings, PretrainingRunSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,16 +13,11 @@ import torch
 from bertsmith.base.core.errors import BertsmithError, ConfigError
 from bertsmith.base.core.settings import AUTO, PAPER, require_recipe, split_settings
 from bertsmith.base.storage.files import read_json
-from bertsmith.models.checkpoints.architectures import read_config, require_architecture
+from bertsmith.models.checkpoints.architectures import read_config, require_architecture, require_size
 from bertsmith.models.parts.config import BertConfig, EncoderConfig
 from bertsmith.training.loop.settings import TrainSettings
 from bertsmith.training.pretraining.objectives import OBJECTIVES
-from bertsmith.training.pretraining.settings import (
-    AUTO_SIZE,
-    PretrainingDataSettings,
-    PretrainingRunSettings,
-    require_size,
-)
+from bertsmith.training.pretraining.settings import AUTO_SIZE, PretrainingDataSettings, PretrainingRunSettings
 
 # The size for up to that number of processor minutes (minutes times cores), estimated from the cost of a step.
 SIZE_FOR_MINUTES = ((30.0, "tiny"), (600.0, "mini"), (6000.0, "small"), (float("inf"), "medium"))
@@ -123,7 +118,7 @@ def with_recipe(options: Mapping[str, Any]) -> dict[str, Any]:
     settings = {**options, "recipe": name}
     if settings.get("size") == AUTO_SIZE:
         settings["size"] = size_for(settings.get("minutes"))
-    require_size(settings.get("size"), settings.get("architecture"))
+    require_size(settings.get("architecture") or "bert", settings.get("size"), AUTO_SIZE)
     if name == PAPER:
         return {**_of_the_paper(settings), **settings}
     if settings.get("init") is not None:

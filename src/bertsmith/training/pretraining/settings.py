@@ -1,15 +1,13 @@
 """The settings of pre-training: of the data (objective, lengths, masking), of a run, and of both together.
 
-`PretrainRequest` has the parameters of `bertsmith pretrain`.
+`request.PretrainRequest` has the parameters of `bertsmith pretrain`.
 """
 
 import dataclasses
 import math
 from pathlib import Path
-from typing import Annotated, ClassVar
 
-from bertsmith.base.core.errors import ConfigError
-from bertsmith.base.core.requests import AS_IT_IS, Request
+from bertsmith.base.core.requests import AS_IT_IS
 from bertsmith.base.core.settings import (
     Help,
     help_field,
@@ -20,8 +18,6 @@ from bertsmith.base.core.settings import (
     require_other,
     require_value,
 )
-from bertsmith.models.checkpoints.architectures import require_architecture
-from bertsmith.training.loop.settings import TrainSettings
 from bertsmith.training.pretraining.masking import LONGEST
 from bertsmith.training.pretraining.objectives import OBJECTIVES
 from bertsmith.training.pretraining.segmented_words import LANGUAGES
@@ -282,46 +278,7 @@ class PretrainingRunSettings:
             )
 
 
-def require_size(size: str | None, architecture: str | None) -> None:
-    """Returns if an architecture, by default BERT, has a size; one without named sizes is refused when it is made.
-
-    Raises:
-        ConfigError: there is no such size or architecture.
-    """
-    sizes = require_architecture(architecture or "bert").config.sizes
-    if size is not None and sizes and size not in (*sizes, AUTO_SIZE):
-        raise ConfigError.unknown("model size", size, [*sizes, AUTO_SIZE])
-
-
 CORPUS_FOLDER = Help("a folder that `bertsmith corpus` wrote", flag="CORPUS", path="the corpus", kind=Path)
 CORPUS = dataclasses.replace(
     CORPUS_FOLDER, help="a folder that `bertsmith corpus` wrote, or its address", address=AS_IT_IS
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class PretrainRequest(Request, PretrainingRunSettings, TrainSettings, PretrainingDataSettings):
-    """A corpus, and the settings of a pre-training run; the recipe sets what is not given."""
-
-    completed: ClassVar[tuple[type, ...]] = (PretrainingRunSettings, TrainSettings, PretrainingDataSettings)
-
-    corpus: Annotated[str | Path, CORPUS]
-    out: Annotated[
-        str | Path,
-        Help("the run folder; the model is saved in RUN/model/", metavar="RUN", path="the run folder", kind=Path),
-    ]
-    _: dataclasses.KW_ONLY
-    resume: bool = help_field(False, "resume RUN; options that are not given keep their values")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_size(self.size, self.architecture)  # before the command imports torch
-
-
-@dataclasses.dataclass(frozen=True)
-class RatesRequest(Request, PretrainingDataSettings):
-    """A corpus, and how its rows are made."""
-
-    corpus: Annotated[str | Path, CORPUS_FOLDER]
-    _: dataclasses.KW_ONLY
-    rows: int = help_field(10_000, "rows to measure", least=1, most=10**8)
