@@ -289,16 +289,16 @@ main()
 
 @pytest.mark.parametrize("kind", ["single", "pair"])
 def test_a_bag_of_words_answers_from_numpy_alone(tmp_path: Path, kind: str) -> None:
-    examples = [one for one in examples_of(kind, 12, seed=5) if isinstance(one, TextExample)]
+    examples = [example for example in examples_of(kind, 12, seed=5) if isinstance(example, TextExample)]
     spec = SPECS[kind]
-    labels = np.array([spec.labels.index(str(one.label)) for one in examples])
+    labels = np.array([spec.labels.index(str(example.label)) for example in examples])
     metadata = ModelMetadata(task=spec.kind, labels=spec.labels, spec=spec.to_dict())
     write_words_folder(tmp_path / "bag", NGramModel.fitted(spec, examples, labels), metadata)
-    lines = ["\t".join(filter(None, (one.first, one.second))) for one in examples]
+    lines = ["\t".join(filter(None, (example.first, example.second))) for example in examples]
     result = bertsmith(tmp_path, "predict", "--model", "bag", "--json", stdin="\n".join(lines) + "\n")
     assert result.returncode == 0, result.stderr
     answers = [json.loads(line)["probabilities"] for line in result.stdout.splitlines()]
-    alike(answers, [one.to_dict()["probabilities"] for one in load_predictor(tmp_path / "bag").predict(examples)])
+    alike(answers, [answer.to_dict()["probabilities"] for answer in load_predictor(tmp_path / "bag").predict(examples)])
 
 
 REQUESTS = [

@@ -235,9 +235,9 @@ def _train_seeds(
     train, seeds = functools.partial(_train_seed, job, out), list(labels)
     if not whole_seeds:
         results = []
-        for place, seed in enumerate(seeds, start=1):
+        for trained, seed in enumerate(seeds, start=1):
             results.append(train(seed, run.is_resumed, labels[seed], run.rank))
-            left = len(seeds) - place + more
+            left = len(seeds) - trained + more
             if left and (seconds := results[-1][1].seconds * left) >= LONG:
                 tell(f"about {duration(seconds)} left for {counted(left, 'more training')}")
         return results
