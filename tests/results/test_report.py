@@ -126,7 +126,7 @@ def test_the_scores_of_a_run_are_in_a_table(tmp_path: Path) -> None:
 def test_every_seed_has_its_curves(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "classification", some_labels(30, 0.8), seeds=3)
     page = read(write_finetuning_report([run]))
-    assert page.elements.count("svg") == 3  # loss, accuracy, calibration
+    assert page.elements.count("svg") == 4  # loss, accuracy, calibration, most certain answers
     for caption in ("Training loss", "Accuracy on the dev examples", "Reliability"):
         assert caption in page.text
     legends = re.findall(r"<ul>(.*?)</ul>", (run / "report.html").read_text(encoding="utf-8"))
@@ -361,7 +361,7 @@ def test_a_clear_difference_is_more_than_noise_and_a_small_one_is_not(tmp_path: 
     write_finetuning_report([runs[2], runs[0]], tmp_path / "swapped.html", on_line=swapped.append)
     assert swapped[0].endswith(verdict)
     page = read(path)
-    assert page.elements.count("svg") == 2 + 3
+    assert page.elements.count("svg") == 2 + 2 * 3
     assert "good, seed-1" in page.text
 
 

@@ -65,7 +65,7 @@ def predict(request: "PredictRequest", json: JsonOption = False) -> None:
     "candidates": [[0, 4], [11, 15]]}. Every line gets one prediction, in order; an empty line is an empty text, or
     a sentence without words to tag. A pair, a question or a choice needs all its parts. With --out, the predictions for
     lines are kept in FILE.partial: --resume continues after Ctrl-C, a crash or a full disk. FILE may be an address such
-    as s3://bucket/x.jsonl.
+    as s3://bucket/x.jsonl. With --calibrate, a text can get no answer, or several labels.
     """
     from bertsmith.app.library import lines, prediction_tables
     from bertsmith.models.model_files.metadata import n_gram_folder

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from bertsmith.app.library.inputs import warn_cut
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, warn
@@ -26,14 +28,20 @@ from bertsmith.recipes.sentence_encoders.evaluation import CLUSTERING, score_clu
 from bertsmith.recipes.sentence_encoders.quantization import COSINE, calibrate_vectors, quantize_vectors, texts_of
 from bertsmith.tasks.datasets.examples import FORMS, PAIRS, TEXTS, Example, TextExample
 from bertsmith.tasks.datasets.file_text import quoted
+from bertsmith.tasks.datasets.labels import labels_of
 from bertsmith.tasks.datasets.text_groups import form_of_file
+from bertsmith.tasks.metrics.selective import Selection, selections
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.named_tasks import task_name
+from bertsmith.tasks.specs.predictions import LabelPrediction
 from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
+from bertsmith.tasks.specs.task import Prediction, TaskSpec
 from bertsmith.tasks.specs.vector_gold import vector_spec
 from bertsmith.tasks.task_data.labelled_examples import labelled_of, read_labelled
 from bertsmith.tasks.task_data.spec_of_model import spec_of_head
 from bertsmith.tasks.task_data.task_files import read_examples
+
+_SHOWN = (0.8, 0.5)  # shares of the examples, the most certain ones, whose accuracy is printed
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,6 +57,7 @@ class Evaluation:
         intervals: the 95% confidence interval of each score that has one: exact for proportions such as accuracy,
             from the bootstrap for others; see `results.resampling.intervals`.
         cut_texts, cut_tokens: number of truncated examples, and the tokens they lost in total.
+        selections: of a model of one label, the accuracy of the most certain examples, fewest first.
     """
 
     task: str
@@ -59,13 +68,17 @@ class Evaluation:
     intervals: Mapping[str, Sequence[float]]
     cut_texts: int
     cut_tokens: int
+    selections: Sequence[Selection] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Plain values for JSON; "selections" are left out if there are none."""
+        values = dataclasses.asdict(self)
+        del values["selections"]
         return {
-            **dataclasses.asdict(self),
+            **values,
             "scores": dict(self.scores),
             "intervals": {name: list(ends) for name, ends in self.intervals.items()},
+            **({"selections": [each.to_dict() for each in self.selections]} if self.selections else {}),
         }
 
     def lines(self) -> list[str]:
@@ -78,6 +91,13 @@ class Evaluation:
             low, high = self.intervals.get(metric, (None, None))
             between = "" if low is None else f" (95% interval {low:.4f} to {high:.4f})"
             lines.append(f"{metric}: {score:.4f}{between}")
+        for share in _SHOWN:
+            for selection in [each for each in self.selections if each.answered <= share][-1:]:
+                low, high = selection.interval
+                lines.append(
+                    f"accuracy of the most certain {selection.answered:.0%}: {selection.accuracy:.4f} (95% interval "
+                    f"{low:.4f} to {high:.4f}), from a probability of {selection.threshold:.4f} on"
+                )
         return lines
 
 
@@ -118,6 +138,18 @@ def evaluate(request: EvaluateRequest) -> Evaluation:
         intervals=intervals(spec.kind, shown, list(example_lines(predictor.task, examples, predictions)), spec.scheme),
         cut_texts=texts,
         cut_tokens=tokens,
+        selections=_selections(spec, examples, predictions),
+    )
+
+
+def _selections(spec: TaskSpec, examples: Sequence[Example], predictions: Sequence[Prediction]) -> Sequence[Selection]:
+    """The accuracy of the most certain examples; none for other tasks than labels of which a text has one."""
+    if spec.kind != "classification" or spec.multi_label:
+        return ()
+    answers = cast("Sequence[LabelPrediction]", predictions)
+    return selections(
+        np.array([answer.probability for answer in answers]),
+        np.array([(answer.label,) == labels_of(gold) for answer, gold in zip(answers, examples, strict=True)]),
     )
 
 

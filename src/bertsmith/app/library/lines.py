@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from bertsmith.base.core.requests import path_or_none
 from bertsmith.base.core.settings import require
 from bertsmith.base.processes.engines import is_cluster
 from bertsmith.base.storage.files import digest_file
@@ -90,13 +91,14 @@ def predict_lines(
     if request.out is None:
         yield from predict(lines, 0)
         return
-    search = request.values(AnswerSettings)
+    search, path = request.values(AnswerSettings), path_or_none(request.calibrate)
     made_of = {
         "models": [digests_of_model(source) or str(source) for source in models],
         "precision": request.precision,
         "head": None if head is None else head.__name__,
         **({} if request.replies is None else {"replies": digest_file(Path(request.replies)), "top": request.top}),
         **({"answers": search} if search else {}),
+        **({} if path is None else {"calibrate": digest_file(path), "threshold": [request.accuracy, request.coverage]}),
         **({} if request.products == "auto" else {"products": request.products}),
     }
     yield from kept_predictions(

@@ -41,6 +41,7 @@ from bertsmith.app.library.reading import Reading, WordReading
 from bertsmith.app.library.table_answers import predicted_table, texts_of
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import counted, quiet, unseen
+from bertsmith.base.core.requests import parameters_named
 from bertsmith.base.core.tables import File, Table
 from bertsmith.base.machine.runtime import require_torch
 from bertsmith.inference.predictors.completion import Completion
@@ -48,6 +49,7 @@ from bertsmith.inference.predictors.pair_scorer import PairScorer
 from bertsmith.inference.predictors.perplexity import Perplexity, perplexities
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.pretraining_heads import Continuation, FilledText, PretrainedPredictor
+from bertsmith.inference.predictors.request import SelectionSettings
 from bertsmith.inference.predictors.streaming import OnText
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.token_features import TokenFeatures
@@ -319,7 +321,16 @@ class Model:
         """
         return self._answered("resolve", pronouns)
 
-    def predict(self, data: File, **columns: Any) -> Any:
+    @parameters_named(dataclasses.fields(SelectionSettings))
+    def predict(
+        self,
+        data: File,
+        *,
+        calibrate: File | None = None,
+        accuracy: float | None = None,
+        coverage: float | None = None,
+        **columns: Any,
+    ) -> Any:
         """The answers of the task head to a table: the columns prediction and, if there is one, probability.
 
         They are a table of the same library with the rows of `data`, and with the index of a frame of pandas; for a
@@ -327,11 +338,16 @@ class Model:
 
         Args:
             data: a file of the model's task or such a table in memory; labels are not read.
+            calibrate: labelled texts that the model was not trained on, a file or a table in memory, for one of these:
+            accuracy: the texts that the model is least certain of get no answer, None, so that this share of the other
+                answers is right.
+            coverage: an answer is a list of labels, so that this share of the lists contains the right one.
             columns: `text_column` and the like, as in `finetune`.
         """
         if self._predictor is None:
             raise no_ability("predict", self.abilities, self.name, self.task)
-        return predicted_table(self._predictor, data, **columns)
+        settings = SelectionSettings(calibrate=calibrate, accuracy=accuracy, coverage=coverage)
+        return predicted_table(self._predictor, data, settings, **columns)
 
     def rerank(self, query: str, passages: Sequence[str]) -> list[float]:
         """How well each passage answers the query; higher is better.

@@ -52,7 +52,7 @@ def write_predictions(
 
     Every row of the table is written, in its order and with all its columns; a row without text has empty new cells. Of
     a CSV file all else stays as it is: separator, quotes, blank lines, line ends, byte order mark. The prediction of
-    several labels is separated by `|`; it and a number have no probability.
+    several labels is separated by `|`; it and a number have no probability. That of a text without an answer is empty.
     """
     data, out = Path(request.data or ""), Path(request.out or "")
     require_output(out, PREDICTION_TABLE, inputs=[data], replace=request.replace)
@@ -86,7 +86,7 @@ def write_predictions(
             fix="add one, such as source, a tab and target; or print the predictions, without --out",
         )
         for example, prediction in predictor.stream(iter(examples), total=len(examples)):
-            answers[example.location] = _cells(prediction, multi_label=predictor.task.spec.multi_label)
+            answers[example.location] = _cells(prediction, several=predictor.gives_several)
             yield example, prediction
     added = list(dict.fromkeys(name for cells in answers.values() for name in cells))
     if suffix_of(data) == ".csv":
@@ -165,9 +165,9 @@ def csv_row(cells: Sequence[str], separator: str = ",") -> str:
     return stream.getvalue().removesuffix("\r\n") + "\n"
 
 
-def _cells(prediction: Prediction, *, multi_label: bool) -> Mapping[str, str]:
+def _cells(prediction: Prediction, *, several: bool) -> Mapping[str, str]:
     """The new cells of a row."""
-    values = values_of(prediction, multi_label=multi_label)
+    values = values_of(prediction, several=several)
     is_cell = isinstance(prediction, ChoicePrediction) and prediction.ranking
     require(
         bool(is_cell) or not isinstance(prediction, ChoicePrediction | TagsPrediction | AnswerPrediction),
@@ -175,7 +175,7 @@ def _cells(prediction: Prediction, *, multi_label: bool) -> Mapping[str, str]:
         found="one with other answers",
         fix="print the predictions, without --out; --json has all of them",
     )
-    answer = values[PREDICTION]
+    answer = "" if values[PREDICTION] is None else values[PREDICTION]
     text = f"{answer:.6g}" if isinstance(answer, float) else "|".join(answer) if isinstance(answer, list) else answer
     probability = {PROBABILITY: f"{values[PROBABILITY]:.4f}"} if PROBABILITY in values else {}
     return {PREDICTION: text, **probability}

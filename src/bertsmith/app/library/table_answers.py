@@ -12,6 +12,8 @@ from bertsmith.base.core.requests import as_list, parameters_named
 from bertsmith.base.core.settings import require_known
 from bertsmith.base.core.tables import File, as_file, has_rows, is_table, like, local_path
 from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.inference.predictors.request import SelectionSettings
+from bertsmith.inference.predictors.selective import selective
 from bertsmith.tasks.datasets.cells import PREDICTION
 from bertsmith.tasks.datasets.examples import TEXTS, TextExample
 from bertsmith.tasks.datasets.file_text import quoted
@@ -30,25 +32,38 @@ from bertsmith.tasks.specs.predictions import (
     TextPrediction,
 )
 from bertsmith.tasks.specs.settings import ColumnSettings
-from bertsmith.tasks.specs.task import EXTRACTION, GENERATION, Prediction, TaskSpec
+from bertsmith.tasks.specs.task import EXTRACTION, GENERATION, Prediction
 from bertsmith.tasks.task_data.row_columns import locations_of
 from bertsmith.tasks.task_data.task_files import read_examples
 
 PROBABILITY = "probability"
 
 
-def predicted_table(predictor: Predictor, data: File, parameter: str = "data", /, **options: Any) -> Any:
+def predicted_table(
+    predictor: Predictor,
+    data: File,
+    selection: SelectionSettings | None = None,
+    parameter: str = "data",
+    /,
+    **options: Any,
+) -> Any:
     """The columns prediction and probability for the rows of a table; see `Model.predict`.
 
     Args:
+        selection: which rows are answered, and whether with sets.
         parameter: that of the table, for messages.
     """
     fields = dataclasses.fields(ColumnSettings)
     for option in options:
         require_known("option of predict:", option, [field.name for field in fields])
     columns, spec = ColumnSettings(**options), predictor.task.spec
+    if selection is not None and selection.calibrate is not None:
+        labelled = as_file(selection.calibrate, "calibrate") if is_table(selection.calibrate) else None
+        path = local_path(selection.calibrate) if labelled is None else labelled.path
+        with parameters_named(fields):
+            predictor = selective(predictor, dataclasses.replace(selection, calibrate=path), columns)
     if _is_empty(data, OF_TASKS[spec.kind]):
-        return like(data if has_rows(data) else [], {name: [] for name in names_of(spec)})
+        return like(data if has_rows(data) else [], {name: [] for name in names_of(predictor)})
     table = as_file(data, parameter) if is_table(data) else None
     path = local_path(data) if table is None else table.path
     name = form_of(spec)
@@ -58,11 +73,11 @@ def predicted_table(predictor: Predictor, data: File, parameter: str = "data", /
         examples = read_examples(name, path, columns, gold=False, scheme=spec.scheme).examples
     predictions = predictor.predict(examples, unseen)
     warn_cut(prediction.cut_tokens for prediction in predictions)
-    values = [values_of(prediction, multi_label=spec.multi_label) for prediction in predictions]
+    values = [values_of(prediction, several=predictor.gives_several) for prediction in predictions]
     answers = dict(zip(locations_of(examples, path, rows), values, strict=True))
     return like(
         [] if table is None else data,
-        {name: [answers.get(row, {}).get(name) for row in rows] for name in names_of(spec)},
+        {name: [answers.get(row, {}).get(name) for row in rows] for name in names_of(predictor)},
     )
 
 
@@ -105,14 +120,18 @@ def texts_of(values: Any) -> Any:
     return [example.first for example in cast("Sequence[TextExample]", read.examples)]
 
 
-def names_of(spec: TaskSpec) -> Sequence[str]:
+def names_of(predictor: Predictor) -> Sequence[str]:
     """The names of the values of its predictions; see `values_of`."""
-    without = spec.multi_label or spec.kind in ("regression", "tagging", GENERATION, EXTRACTION)
+    without = predictor.gives_several or predictor.task.spec.kind in ("regression", "tagging", GENERATION, EXTRACTION)
     return (PREDICTION,) if without else (PREDICTION, PROBABILITY)
 
 
-def values_of(prediction: Prediction, *, multi_label: bool) -> dict[str, Any]:
-    """The answer of a prediction, and its probability if it has one."""
+def values_of(prediction: Prediction, *, several: bool) -> dict[str, Any]:
+    """The answer of a prediction, None for no answer, and its probability if it has one.
+
+    Args:
+        several: of labels, the answer is a list.
+    """
     if isinstance(prediction, NumberPrediction):
         return {PREDICTION: float(prediction.value)}
     if isinstance(prediction, TextPrediction | ExtractPrediction):
@@ -125,6 +144,6 @@ def values_of(prediction: Prediction, *, multi_label: bool) -> dict[str, Any]:
     if isinstance(prediction, MentionPrediction | AnswerPrediction):
         return {PREDICTION: prediction.text, PROBABILITY: prediction.probability}
     assert isinstance(prediction, LabelPrediction), "a prediction of a task"
-    if multi_label:
+    if several:
         return {PREDICTION: list(prediction.chosen)}
-    return {PREDICTION: prediction.label, PROBABILITY: prediction.probability}
+    return {PREDICTION: prediction.label or None, PROBABILITY: prediction.probability}

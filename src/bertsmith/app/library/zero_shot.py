@@ -41,7 +41,7 @@ def classify(request: ClassifyRequest) -> Any:
     predictor, texts = requested_zero_shot(request), cast("Any", request.texts)
     if has_rows(texts) or _is_table_file(texts):
         options = {name: getattr(request, name) for name in {"text_column", "encoding"} & request.given}
-        return predicted_table(predictor, texts, "texts", **options)
+        return predicted_table(predictor, texts, None, "texts", **options)
     if isinstance(texts, str | Path):
         return [prediction for _, prediction in predictor.stream(_lines(request))]
     predictions = predictor.predict(text_examples(texts), unseen)

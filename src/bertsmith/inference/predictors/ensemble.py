@@ -14,10 +14,11 @@ from bertsmith.base.core.errors import ConfigError
 from bertsmith.inference.predictors.loading import load_predictor, said_weak
 from bertsmith.inference.predictors.predictor import Predictor, answering
 from bertsmith.inference.predictors.reply_ranker import with_replies
-from bertsmith.inference.predictors.request import PredictRequest
+from bertsmith.inference.predictors.request import PredictRequest, SelectionSettings
+from bertsmith.inference.predictors.selective import selective
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.specs.kinds import KINDS
-from bertsmith.tasks.specs.settings import AnswerSettings
+from bertsmith.tasks.specs.settings import AnswerSettings, ColumnSettings
 from bertsmith.tasks.specs.task import Prediction, Task, TaskSpec
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ def requested_predictor(request: PredictRequest) -> Predictor:
     """
     early = request.out is None
     predictor = load_ensemble([request.model, *request.also], **request.arguments(load_ensemble), early=early)
-    return with_replies(answering(predictor, **request.values(AnswerSettings)), request.replies, request.top)
+    predictor = with_replies(answering(predictor, **request.values(AnswerSettings)), request.replies, request.top)
+    return selective(predictor, request.part(SelectionSettings), request.part(ColumnSettings))
 
 
 def _has_mean(kind: str) -> bool:

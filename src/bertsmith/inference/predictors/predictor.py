@@ -67,6 +67,11 @@ class Predictor:
             )
 
     @property
+    def gives_several(self) -> bool:
+        """Whether a prediction has any number of labels."""
+        return self.task.spec.multi_label
+
+    @property
     def model(self) -> Any:
         """What the engine runs; in torch, an `EncoderForTask`."""
         return self.engine.model

@@ -20,7 +20,7 @@ from bertsmith.base.core.parameters import (
     optional,
 )
 from bertsmith.base.core.requests import AS_IT_IS, Request, file_field
-from bertsmith.base.core.settings import Help, help_field, require, require_number, require_other
+from bertsmith.base.core.settings import Help, help_field, require, require_limits, require_number, require_other
 from bertsmith.base.core.tables import File, Table
 from bertsmith.base.processes.engines import LOCAL
 from bertsmith.tasks.datasets.label_map import LabelMap
@@ -64,8 +64,39 @@ class QuantizeRequest(Request, ColumnSettings):
     map_labels: LabelMap | None = optional(None, MAP_LABELS)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SelectionSettings:
+    """When a model of one label does not answer, or answers with several, by labelled texts."""
+
+    calibrate: File | None = file_field(
+        "labelled texts that the model was not trained on, a table, for --accuracy or --coverage", table=True
+    )
+    accuracy: float | None = help_field(
+        None,
+        "with --calibrate: give no answer to the least certain texts, so that this share of the answers, such as 0.95, "
+        "is right",
+        above=0,
+        below=1,
+    )
+    coverage: float | None = help_field(
+        None,
+        "with --calibrate: answer with sets of labels, so that this share of the sets, such as 0.9, contains the right "
+        "label",
+        above=0,
+        below=1,
+    )
+
+    def __post_init__(self) -> None:
+        require_limits(self)
+        for name in ("accuracy", "coverage"):
+            require_other(getattr(self, name) is None or self.calibrate is not None, f"--{name}", "--calibrate")
+        promised = (self.accuracy is not None) + (self.coverage is not None)
+        require_other(self.calibrate is None or promised > 0, "--calibrate", "--accuracy or --coverage")
+        _require_alone(promised < 2, "--accuracy or --coverage", "both")
+
+
 @dataclasses.dataclass(frozen=True)
-class PredictRequest(Request, AnswerSettings, ColumnSettings, EncodingSettings, ComputeSettings):
+class PredictRequest(Request, AnswerSettings, SelectionSettings, ColumnSettings, EncodingSettings, ComputeSettings):
     """A fine-tuned model, where its texts come from, and where the predictions go."""
 
     model: Annotated[str | Path, TUNED_MODEL]
@@ -108,7 +139,8 @@ class PredictRequest(Request, AnswerSettings, ColumnSettings, EncodingSettings, 
                 source = "--test" if self.data is None else "--data"
                 _require_alone(self.data is None and self.test is None, f"{readable} with {option}", source)
             else:
-                require_other(self.data is not None, option, "--data")
+                is_table = self.data is not None or self.calibrate is not None
+                require_other(is_table, option, "--data or --calibrate")
         on_cluster = f"--engine {self.engine}" if self.engine != LOCAL else ""
         if self.data is not None:
             other = "--test" if self.test is not None else f"{on_cluster}, which predicts texts on stdin"
@@ -117,6 +149,10 @@ class PredictRequest(Request, AnswerSettings, ColumnSettings, EncodingSettings, 
             others = {"--test": self.test is not None, on_cluster: bool(on_cluster), "--also": bool(self.also)}
             for other, is_there in others.items():
                 _require_alone(not is_there, "one model and contexts on stdin or with --data, for --replies", other)
+        if self.calibrate is not None:
+            others = {"--test": self.test is not None, "--replies": self.replies is not None, on_cluster: True}
+            for other, is_there in others.items():
+                _require_alone(not (other and is_there), "texts on stdin or with --data, for --calibrate", other)
         if self.test is not None:
             for name in self.values(AnswerSettings):
                 option = f"--{name.replace('_', '-')}"

@@ -15,13 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.pages import html
-from bertsmith.base.pages.charts import diagonal_chart
+from bertsmith.base.pages.charts import COLORS, Series, diagonal_chart, line_chart
 from bertsmith.tasks.metrics.answers import squad2_scores, squad_scores
 from bertsmith.tasks.metrics.calibration import expected_calibration_error, reliability
 from bertsmith.tasks.metrics.entities import entity_scores, entity_spans
 from bertsmith.tasks.metrics.labels import confusion
 from bertsmith.tasks.metrics.mentions import counts_of
 from bertsmith.tasks.metrics.ranking import RANK_METRICS, rank_of
+from bertsmith.tasks.metrics.selective import selections
 
 WORST = 20  # mistakes shown
 LARGEST_TABLE = 20  # labels of a confusion matrix; with more, the confusions are listed
@@ -94,10 +95,12 @@ def _one_of(
     wrong.sort(key=lambda number: -confidence[number])
     rows = [(lines[n], (gold[n], predicted[n], f"{confidence[n]:.4f}")) for n in wrong[:WORST]]
     numbers = {label: number for number, label in enumerate(labels)}
+    numbers_of_gold, given = [numbers[label] for label in gold], np.array([numbers[label] for label in predicted])
     return (
         _confusions("Confusion matrix", labels, gold, predicted)
         + html.section("Labels", _label_scores(labels, gold, predicted))
-        + _calibration(chances, [numbers[label] for label in gold], note)
+        + _calibration(chances, numbers_of_gold, note)
+        + _most_certain(chances[np.arange(len(lines)), given], given == np.array(numbers_of_gold))
         + _mistakes(rows, len(wrong), len(lines))
     )
 
@@ -299,6 +302,21 @@ def _calibration(chances: npt.NDArray[np.float64], gold: Sequence[int], note: st
             html.note(note) if note else "",
         )
     )
+
+
+def _most_certain(confidence: npt.NDArray[np.float64], right: npt.NDArray[np.bool_]) -> str:
+    """The chart of the accuracy that is left if the model answers only the examples that it is most certain of."""
+    tried = selections(confidence, right)
+    series = Series(
+        x=[100 * each.answered for each in tried],
+        y=[each.accuracy for each in tried],
+        color=COLORS[0],
+        style="points",
+        intervals=[each.interval for each in tried],
+    )
+    chart = line_chart([series], x_label="examples that are answered, percent", y_label="accuracy of the answers")
+    caption = "accuracy of the most certain answers, with 95% intervals"
+    return html.figures([html.figure(caption, chart)])
 
 
 def _label_scores(labels: Sequence[str], gold: Sequence[str], predicted: Sequence[str]) -> str:

@@ -20,17 +20,17 @@ _RANKED = ("index", "text", "probability")
 class LabelPrediction(Prediction):
     """The label of a text with its probability, and the other labels with theirs."""
 
-    label: str
-    probability: float
+    label: str  # the most likely one; empty if the model does not answer
+    probability: float  # of the most likely label
     probabilities: tuple[float, ...]  # one per label, in the model's order; single-label probabilities sum to 1
     labels: tuple[str, ...]
-    # the predicted labels: the most likely one, or for multi-label tasks all above the threshold
+    # the predicted labels: the most likely one, for multi-label tasks all above the threshold, or those of a set
     chosen: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {
-            "label": self.label,
+            "label": self.label or None,
             "chosen": list(self.chosen),
             "probabilities": dict(zip(self.labels, self.probabilities, strict=True)),
             "cut_tokens": self.cut_tokens,
@@ -48,7 +48,7 @@ class LabelPrediction(Prediction):
         ranked = sorted(zip(self.probabilities, percentages, self.labels, strict=True), key=lambda item: -item[0])
         shown = [f"{percentage}% {label}" for _, percentage, label in ranked[:_MOST_SHOWN]]
         shown += [f"{len(ranked) - len(shown)} more"] if len(ranked) > len(shown) else []
-        return f"{', '.join(self.chosen)}\t" + ", ".join(shown)
+        return f"{', '.join(self.chosen) if self.label else '(no answer)'}\t" + ", ".join(shown)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

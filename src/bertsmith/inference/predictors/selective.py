@@ -1,0 +1,115 @@
+"""A model that does not always answer with one label: with none below a threshold, or with a set of labels."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import numpy as np
+
+from bertsmith.base.core.progress import counted, tell
+from bertsmith.base.core.requests import path_or_none
+from bertsmith.base.core.settings import require
+from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.inference.predictors.request import SelectionSettings
+from bertsmith.tasks.datasets.examples import Example, TextExample
+from bertsmith.tasks.datasets.file_text import quoted
+from bertsmith.tasks.datasets.labels import labels_of
+from bertsmith.tasks.metrics.selective import coverage_interval, label_sets, selection_for, set_threshold
+from bertsmith.tasks.specs.predictions import LabelPrediction
+from bertsmith.tasks.specs.settings import ColumnSettings
+from bertsmith.tasks.specs.task import Prediction
+from bertsmith.tasks.task_data.labelled_examples import labelled_of
+
+
+class SelectivePredictor(Predictor):
+    """A predictor of one label whose answers depend on a threshold on probabilities.
+
+    Args:
+        predictor: of one label for each text.
+        threshold: the probability from which the most likely label is an answer, or any label is in a set.
+        sets: whether answers are sets of labels.
+    """
+
+    def __init__(self, predictor: Predictor, threshold: float, *, sets: bool) -> None:
+        self.task, self.runtime, self.weakness = predictor.task, predictor.runtime, predictor.weakness
+        self.reads_pieces = predictor.reads_pieces
+        self._predictor, self._threshold, self._sets = predictor, threshold, sets
+
+    @property
+    def gives_several(self) -> bool:
+        """See `Predictor.gives_several`."""
+        return self._sets
+
+    def predict(self, examples: Sequence[Example], advance: Callable[[float], None] | None = None) -> list[Prediction]:
+        """One prediction per example, in order; see `Predictor.predict`."""
+        predictions = cast("list[LabelPrediction]", self._predictor.predict(examples, advance))
+        return [self._selected(prediction) for prediction in predictions]
+
+    def _selected(self, prediction: LabelPrediction) -> Prediction:
+        if not self._sets:
+            is_certain = prediction.probability >= self._threshold
+            return prediction if is_certain else dataclasses.replace(prediction, label="", chosen=())
+        [members] = label_sets(np.array([prediction.probabilities]), self._threshold)
+        ranked = np.argsort(-np.array(prediction.probabilities), kind="stable").tolist()
+        chosen = tuple(prediction.labels[number] for number in ranked if members[number])
+        return dataclasses.replace(prediction, label=chosen[0], chosen=chosen)
+
+    def _require_readable(self, examples: Sequence[Example]) -> None:
+        self._predictor._require_readable(examples)
+
+
+def selective(predictor: Predictor, settings: SelectionSettings, columns: ColumnSettings) -> Predictor:
+    """The predictor with a threshold that is fitted to labelled texts; the predictor itself without them.
+
+    Args:
+        columns: of the table of labelled texts.
+
+    Raises:
+        ConfigError: the model does not give each text one label.
+        InputError: the texts are too few, or too hard.
+    """
+    calibrate, accuracy, coverage = path_or_none(settings.calibrate), settings.accuracy, settings.coverage
+    if calibrate is None:
+        return predictor
+    spec = predictor.task.spec
+    require(
+        spec.kind == "classification" and not spec.multi_label,
+        expected="a model that gives each text one label, for --calibrate",
+        found=f"one of {'several labels' if spec.multi_label else spec.title}",
+        fix="leave --calibrate out, or name another model",
+    )
+    examples = labelled_of(spec, calibrate, None, columns).examples
+    predictor.task.check(examples, gold=True)
+    predictions = cast("list[LabelPrediction]", predictor.predict(examples))
+    gold = [labels_of(cast("TextExample", example))[0] for example in examples]
+    about = f"{quoted(calibrate)}: {counted(len(examples), 'labelled text')}"
+    if accuracy is not None:
+        confidence = np.array([prediction.probability for prediction in predictions])
+        right = np.array([prediction.label == label for prediction, label in zip(predictions, gold, strict=True)])
+        selection = selection_for(confidence, right, accuracy)
+        tell(
+            f"{about}; answers from a probability of {selection.threshold:.4f} on: {selection.answered:.0%} of the "
+            f"texts, {selection.accuracy:.1%} of them right; for others at least {accuracy:.1%}, with 95% confidence"
+        )
+        return SelectivePredictor(predictor, selection.threshold, sets=False)
+    assert coverage is not None, "one of the two"
+    number = {label: index for index, label in enumerate(spec.labels)}
+    chances = np.array([prediction.probabilities for prediction in predictions])
+    # A label that the model does not know has no probability, and is in no set.
+    golds = np.array(
+        [row[number[label]] if label in number else -1.0 for row, label in zip(chances, gold, strict=True)]
+    )
+    threshold = set_threshold(golds, coverage)
+    require(
+        threshold >= 0,
+        expected=f"texts with labels that the model knows in {quoted(calibrate)}, at least {coverage:g} of them",
+        found=f"{counted(int((golds < 0).sum()), 'text')} of {len(golds):,} with others",
+        fix="correct the labels, or train with examples of them",
+    )
+    low, high = coverage_interval(len(examples), coverage)
+    size = label_sets(chances, threshold).sum(axis=1).mean()
+    tell(
+        f"{about}; sets have the labels from a probability of {threshold:.4f} on, {size:.2f} on average; "
+        f"{low:.1%} to {high:.1%} of the sets for other texts contain the right one (95% interval)"
+    )
+    return SelectivePredictor(predictor, threshold, sets=True)

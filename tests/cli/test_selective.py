@@ -1,0 +1,174 @@
+"""predict with --calibrate: no answer, or a set of labels, and the same from Python; the curve of evaluate."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bertsmith
+from bertsmith.app.library.labelled import evaluate
+from bertsmith.base.core.errors import BertsmithError
+from cli.test_predicting import write_model
+
+WORDS = ("the film", "a plot", "great", "anna", "rome", "oslo", "who was", "good", "in one", "day")
+LABELS = ("negative", "positive")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("selective") / "model", "single")
+
+
+@pytest.fixture(scope="module")
+def rows(model: Path) -> list[dict[str, str]]:
+    """Texts whose label is that of the model for the more certain half, and any for the others."""
+    texts = [f"{a} {b} {c}" for a in WORDS for b in WORDS for c in WORDS[:4] if a != b]
+    answers = bertsmith.load(model, device="cpu").classify(texts)
+    middle = float(np.median([answer.probability for answer in answers]))
+    return [
+        {"text": text, "label": answer.label if answer.probability > middle else LABELS[number % 2]}
+        for number, (text, answer) in enumerate(zip(texts, answers, strict=True))
+    ]
+
+
+@pytest.fixture
+def table(tmp_path: Path, rows: list[dict[str, str]]) -> Path:
+    path = tmp_path / "labelled.csv"
+    pd.DataFrame(rows).to_csv(path, index=False)
+    return path
+
+
+def test_texts_below_the_threshold_get_no_answer(
+    run, model: Path, rows, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
+    asked = ("predict", "--model", model, "--device", "cpu", "--calibrate", table, "--accuracy", "0.95")
+    stdin = "".join(f"{row['text']}\n" for row in rows).encode()
+    shown = run(*asked, "--json", stdin=stdin)
+    assert shown.code == 0, shown.err
+    assert "360 labelled texts; answers from a probability of " in shown.err
+    answers = [json.loads(line) for line in shown.out.splitlines()]
+    plain = [json.loads(line) for line in run(*asked[:5], "--json", stdin=stdin).out.splitlines()]
+    answered = [answer["label"] is not None for answer in answers]
+    assert 0.3 < np.mean(answered) < 0.7
+    assert [answer["chosen"] == [] for answer in answers] == [not flag for flag in answered]
+    confidence = [max(answer["probabilities"].values()) for answer in plain]
+    lowest = min(value for value, flag in zip(confidence, answered, strict=True) if flag)
+    assert lowest > max(value for value, flag in zip(confidence, answered, strict=True) if not flag)
+    for answer, before, flag in zip(answers, plain, answered, strict=True):
+        assert answer == (before if flag else {**before, "label": None, "chosen": []})
+    assert run(*asked, stdin=stdin).out.splitlines()[answered.index(False)].startswith("(no answer)\t")
+    out = tmp_path / "out.csv"
+    assert run(*asked, "--data", table, "--out", out).code == 0
+    with open(out, encoding="utf-8", newline="") as file:
+        cells = list(csv.DictReader(file))
+    assert [row["prediction"] for row in cells] == [answer["label"] or "" for answer in answers]
+    assert all(row["probability"] for row in cells)
+    frame = bertsmith.load(model, device="cpu").predict(pd.DataFrame(rows), calibrate=rows, accuracy=0.95)
+    assert [
+        None if value else label for value, label in zip(frame.prediction.isna(), frame.prediction, strict=True)
+    ] == [answer["label"] for answer in answers]
+
+
+def test_sets_have_the_labels_above_the_quantile_most_likely_first(
+    run, model: Path, rows, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
+    loaded = bertsmith.load(model, device="cpu")
+    answers = loaded.predict(table, calibrate=table, coverage=0.9)
+    sizes = [len(answer["prediction"]) for answer in answers]
+    assert list(answers[0]) == ["prediction"]
+    assert set(sizes) == {1, 2}
+    right = [row["label"] in answer["prediction"] for row, answer in zip(rows, answers, strict=True)]
+    assert 0.9 <= np.mean(right) < 0.95
+    plain = loaded.classify([row["text"] for row in rows])
+    assert [answer["prediction"][0] for answer in answers] == [answer.label for answer in plain]
+    out = tmp_path / "out.csv"
+    done = run("predict", "--model", model, "--data", table, "--out", out, "--calibrate", table, "--coverage", "0.9")
+    assert done.code == 0, done.err
+    assert "of the sets for other texts contain the right one" in done.err
+    with open(out, encoding="utf-8", newline="") as file:
+        cells = list(csv.DictReader(file))
+    assert list(cells[0]) == ["text", "label", "prediction"]
+    assert [row["prediction"].split("|") for row in cells] == [answer["prediction"] for answer in answers]
+
+
+def test_columns_are_those_of_the_labelled_texts_too(run, model: Path, rows, tmp_path: Path) -> None:
+    path = tmp_path / "labelled.csv"
+    pd.DataFrame(rows).rename(columns={"text": "body", "label": "kind"}).to_csv(path, index=False)
+    named = ("--text-column", "body", "--label-column", "kind")
+    asked = ("predict", "--model", model, "--calibrate", path, "--coverage", "0.9", *named)
+    shown = run(*asked, stdin=b"the film\n")
+    assert (shown.code, shown.out.count("\n")) == (0, 1), shown.err
+    refused = run("predict", "--model", model, *named, stdin=b"the film\n")
+    assert "needs --data or --calibrate" in refused.err
+
+
+def test_a_resumed_file_needs_the_same_labelled_texts(run, model: Path, table: Path, tmp_path: Path) -> None:
+    out, asked = tmp_path / "out.jsonl", ("predict", "--model", model, "--calibrate", table, "--coverage")
+    assert run(*asked, "0.9", "--out", out, stdin=b"the film\n\xff\n").code == 1
+    refused = run(*asked, "0.8", "--out", out, "--resume", stdin=b"the film\n")
+    assert refused.code == 1, refused.out
+    assert "the models and options that the predictions in" in refused.err
+    resumed = run(*asked, "0.9", "--out", out, "--resume", stdin=b"the film\nrome\n")
+    assert resumed.code == 0, resumed.err
+    alone = run(*asked, "0.9", "--json", stdin=b"the film\nrome\n").out.splitlines()
+    assert [json.loads(line)["chosen"] for line in out.read_text().splitlines()] == [
+        json.loads(line)["chosen"] for line in alone
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"accuracy": 0.9}, "`accuracy` needs `calibrate`"),
+        ({"calibrate": []}, "`calibrate` needs `accuracy` or `coverage`"),
+        ({"calibrate": [], "accuracy": 0.9, "coverage": 0.9}, "leave one of the two out"),
+        ({"calibrate": [], "accuracy": 1.0}, "accuracy"),
+        ({"calibrate": [{"text": "a", "label": "none"}], "coverage": 0.9}, "a known label"),
+        ({"calibrate": [{"text": "a", "label": "negative"}], "coverage": 0.9}, "at least 9 labelled texts"),
+        ({"calibrate": [{"text": "a", "label": "negative"}], "accuracy": 0.9}, "lower `accuracy`"),
+        (
+            {"calibrate": [{"text": "a", "label": "negative"}, {"text": "b", "label": "x"}] * 5, "coverage": 0.8},
+            "at least 0.8 of them; found 5 texts of 10 with others",
+        ),
+    ],
+)
+def test_what_cannot_be_promised_is_refused(model: Path, options: dict, message: str) -> None:
+    with pytest.raises(BertsmithError) as error:
+        bertsmith.load(model, device="cpu").predict([{"text": "the film"}], **options)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("several labels", "several labels"), ("number", "number"), ("tags", "tag")]
+)
+def test_models_of_other_answers_are_refused(run, table: Path, tmp_path: Path, kind: str, name: str) -> None:
+    other = write_model(tmp_path / "model", kind)
+    refused = run("predict", "--model", other, "--calibrate", table, "--coverage", "0.9", stdin=b"the film\n")
+    assert refused.code == 1
+    assert "expected a model that gives each text one label, for --calibrate" in refused.err
+    assert refused.err.count("\n") <= 2
+
+
+@pytest.mark.parametrize("other", ["--test", "--replies", "--engine"])
+def test_options_that_do_not_go_together_are_refused(run, model: Path, table: Path, other: str) -> None:
+    value = "ray" if other == "--engine" else table
+    refused = run("predict", "--model", model, "--calibrate", table, "--coverage", "0.9", other, value)
+    assert refused.code == 1
+    assert f"found {other}" in refused.err
+    assert "for --calibrate" in refused.err
+
+
+def test_evaluate_has_the_accuracy_of_the_most_certain_examples(run, model: Path, table: Path, rows) -> None:
+    curve = evaluate(model, table, device="cpu").selections
+    assert [round(20 * each.answered) for each in curve] == list(range(1, 21))
+    shown = run("evaluate", "--model", model, "--data", table, "--device", "cpu")
+    assert "accuracy of the most certain 50%: " in shown.out
+    record = json.loads(run("evaluate", "--model", model, "--data", table, "--json").out)
+    assert record["selections"][-1]["accuracy"] == pytest.approx(record["scores"]["accuracy"])
+    assert record["selections"][-1]["interval"] == pytest.approx(record["intervals"]["accuracy"])
