@@ -95,12 +95,12 @@ def _one_of(
     wrong.sort(key=lambda number: -confidence[number])
     rows = [(lines[n], (gold[n], predicted[n], f"{confidence[n]:.4f}")) for n in wrong[:WORST]]
     numbers = {label: number for number, label in enumerate(labels)}
-    numbers_of_gold, given = [numbers[label] for label in gold], np.array([numbers[label] for label in predicted])
+    gold_numbers, answers = ([numbers[label] for label in side] for side in (gold, predicted))
     return (
         _confusions("Confusion matrix", labels, gold, predicted)
         + html.section("Labels", _label_scores(labels, gold, predicted))
-        + _calibration(chances, numbers_of_gold, note)
-        + _most_certain(chances[np.arange(len(lines)), given], given == np.array(numbers_of_gold))
+        + _calibration(chances, gold_numbers, note)
+        + _most_certain(chances[np.arange(len(lines)), answers], np.array(answers) == np.array(gold_numbers))
         + _mistakes(rows, len(wrong), len(lines))
     )
 
