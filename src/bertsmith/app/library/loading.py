@@ -63,9 +63,10 @@ def load(
     precision: str = "fp32",
     products: str = "auto",
     head: "type[OwnHead] | None" = None,
+    adapter: str | Path | None = None,
     verify: bool = False,
 ) -> Model:
-    """The model of a folder (ours, transformers, sentence-transformers or ONNX), run, Google checkpoint or hub id.
+    """The model of a folder (ours, transformers, sentence-transformers, ONNX, peft), run, Google checkpoint or hub id.
 
     A bag of words is a model as well, which reads neither pieces nor needs torch.
 
@@ -76,6 +77,8 @@ def load(
             (by torch alone), or "auto", which is packed where this processor supports it. In fp32 the numbers differ by
             at most 1e-5.
         head: the class of your own head that the model was fine-tuned with, if it was.
+        adapter: the folder of a low-rank adapter (LoRA) for this model, which is merged into it. Such a folder is a
+            source by itself, too, as it names its model.
         verify: first compare every file of the model with its digest in `bertsmith.json`.
 
     Raises:
@@ -87,6 +90,7 @@ def load(
     if verify:
         verify_model(source)
     options: dict[str, Any] = {"device": device, "precision": precision, "products": products, "head": head}
+    options |= {} if adapter is None else {"adapter": adapter}
     model = _loaded(source, **options)
     model.opening = Opening(load, source, options)
     return model
@@ -116,9 +120,14 @@ def _kinds_of(path: Path) -> tuple[str, ...]:
     return str(values.get("model_type", "")), read_metadata(folder).objective or ""
 
 
-def _loaded(source: str | Path, *, head: "type[OwnHead] | None", **options: Any) -> Model:
+def _loaded(
+    source: str | Path, *, head: "type[OwnHead] | None", adapter: str | Path | None = None, **options: Any
+) -> Model:
     """The model; see `load`."""
-    name = model_name(source)
+    name = model_name(source if adapter is None else adapter)
+    if adapter is not None:
+        require_torch(source)
+        return _of_folder(name, load_any(source, adapter=adapter), head=head, **options)
     if head is not None:
         return Model(name, predictor=said_weak(load_predictor(source, head=head, **options), source))
     if (words := n_gram_folder(source)) is not None:
@@ -139,10 +148,15 @@ def _loaded(source: str | Path, *, head: "type[OwnHead] | None", **options: Any)
     folder = load_any(source)
     if read_recipe(folder.path) is not None and not _keeps_heads(folder.metadata):
         return Model(name, embedder=load_embedder(folder.path, **options))
+    return _of_folder(name, folder, **options)
+
+
+def _of_folder(name: str, folder: "ModelFolder", *, head: "type[OwnHead] | None" = None, **options: Any) -> Model:
+    """The model of a folder that torch computes."""
     folder.require_tokenizer()
     spec = spec_of(folder)
     if spec is not None and spec.kind != SIMILARITY:
-        return Model(name, predictor=said_weak(load_predictor(folder, **options), folder.path))
+        return Model(name, predictor=said_weak(load_predictor(folder, head=head, **options), folder.path))
     if {"mlm", "nsp"}.isdisjoint(folder.parts):
         return Model(name, embedder=Embedder(_frozen(folder, **options)))
     return Model(name, pretrained=load_pretraining_heads(folder, **options), parts=folder.parts)

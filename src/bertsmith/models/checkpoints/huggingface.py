@@ -187,17 +187,22 @@ def write_model_folder(
             write_tokenizer(partial, tokenizer, config, longest_of(config, metadata), metadata.reads in OF_TWO_TEXTS)
         write_card(partial, config, ours, tokenizer, metadata, "transformers", opening)
         if metadata.gives_vectors:
-            settings = (metadata.spec or {}).get("settings") or {}
-            write_recipe(
-                partial,
-                width=config.hidden_size,
-                pooling=metadata.reads if metadata.task == SIMILARITY else "mean",
-                max_length=longest_of(config, metadata),
-                lacks_pooler="bert.pooler.weight" not in ours and names.has_pooler,
-                is_static=config.is_static,
-                prompts={QUERY: settings.get("query_prompt", ""), DOCUMENT: settings.get("passage_prompt", "")},
-            )
+            write_recipe_of(partial, config, metadata, lacks_pooler="bert.pooler.weight" not in ours)
         write_metadata(partial, tokenizer, metadata, known)
+
+
+def write_recipe_of(folder: Path, config: EncoderConfig, metadata: ModelMetadata, *, lacks_pooler: bool) -> None:
+    """Writes the files of sentence-transformers for a model that gives vectors."""
+    settings = (metadata.spec or {}).get("settings") or {}
+    write_recipe(
+        folder,
+        width=config.hidden_size,
+        pooling=metadata.reads if metadata.task == SIMILARITY else "mean",
+        max_length=longest_of(config, metadata),
+        lacks_pooler=lacks_pooler and architecture_of(config).names.has_pooler,
+        is_static=config.is_static,
+        prompts={QUERY: settings.get("query_prompt", ""), DOCUMENT: settings.get("passage_prompt", "")},
+    )
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""Loads a model from any source: a Hugging Face folder, a Google checkpoint, a run folder, a hub id.
+"""Loads a model from any source: a Hugging Face folder, a Google checkpoint, a run folder, an adapter, a hub id.
 
 An ELMo in the layout of AllenNLP is read, too.
 """
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -11,26 +12,29 @@ from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.registry import Registry
 from bertsmith.models.checkpoints import hub
 from bertsmith.models.checkpoints.model_folder import ModelFolder
-from bertsmith.models.checkpoints.weights import ADAPTER, adapter_error
+from bertsmith.models.checkpoints.weights import ADAPTER, base_of_adapter
 from bertsmith.models.model_files.metadata import NGRAM_ENCODER, WEIGHT_FILES, n_gram_folder
 from bertsmith.text.tokenizers.normalize import TextRules
 
-Kind = Literal["huggingface", "google", "allennlp"]
+Kind = Literal["huggingface", "google", "allennlp", "adapter"]
 _READERS = Registry[Callable[..., ModelFolder]](
     {
         "huggingface": "models.checkpoints.huggingface:read_model_folder",
         "google": "models.checkpoints.google:read_google",
         "allennlp": "models.checkpoints.allennlp:read_allennlp",
+        "adapter": "models.checkpoints.adapters:with_adapter",
     }
 )
 _MOST_SHOWN = 5  # names of other files that a message lists
 
 
 def kind_of(path: Path) -> Kind | None:
-    """The kind of model at a path: Hugging Face folder, folder of AllenNLP, Google checkpoint (or one of its files)."""
+    """The kind of model at a path: Hugging Face or AllenNLP folder, adapter, Google checkpoint (or its files)."""
     if path.is_dir():
         if any((path / name).exists() for name in WEIGHT_FILES):
             return "huggingface"
+        if (path / ADAPTER).exists():
+            return "adapter"
         if any(path.glob("*.hdf5")):
             return "allennlp"
         return "google" if any(path.glob("*.index")) else None
@@ -47,19 +51,38 @@ def load_any(
     endpoint: str | None = None,
     offline: bool = False,
     as_arrays: bool = False,
+    adapter: Path | str | None = None,
 ) -> ModelFolder:
     """The model at a path or with a hub id.
 
     Args:
         source: a Hugging Face folder; a run folder with `model/` in it; a Google checkpoint (folder, prefix or one of
             its files); a folder with options.json and weights.hdf5 of an ELMo; or, if no such path exists, "starter"
-            for the model in the package, or an id such as `google-bert/bert-base-uncased`.
+            for the model in the package, or an id such as `google-bert/bert-base-uncased`; or the folder of an
+            adapter, which names its model.
         cache, endpoint, offline: see `hub.resolve`; used only for an id or an address.
         as_arrays: see `read_weights`; for a Hugging Face folder.
+        adapter: an adapter of the model, which is merged into it.
     """
     if isinstance(source, ModelFolder):
         return source
+    again = functools.partial(
+        load_any, rules=rules, allow_unknown=allow_unknown, cache=cache, endpoint=endpoint, offline=offline
+    )
+    if adapter is not None:
+        return _READERS["adapter"](again(source), Path(adapter))
     path, kind = locate(source, cache=cache, endpoint=endpoint, offline=offline)
+    if kind == "adapter":
+        base = base_of_adapter(path)
+        try:
+            hub.require_source(base)
+        except InputError as error:
+            raise InputError(
+                expected=f"the model of the adapter '{path}'",
+                found=error.found,
+                fix=f"correct base_model_name_or_path in its {ADAPTER}, or name the model: load(MODEL, adapter=...)",
+            ) from None
+        return _READERS["adapter"](again(base), path)
     arrays = {"as_arrays": True} if as_arrays else {}
     return _READERS[kind](path, rules=rules, allow_unknown=allow_unknown, **arrays)
 
@@ -77,8 +100,6 @@ def locate(
         path, kind = path / "model", "huggingface"
     if kind is not None:
         return path, kind
-    if (path / ADAPTER).exists():
-        raise adapter_error(path)
     if (words := n_gram_folder(path)) is not None:
         raise InputError(
             expected=f"a model with an encoder at '{path}'",

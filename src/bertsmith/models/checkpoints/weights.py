@@ -17,7 +17,7 @@ import numpy as np
 import safetensors
 
 from bertsmith.base.core.errors import CheckpointError, InputError, some
-from bertsmith.base.storage.files import FolderKind, atomic_file, digest_bytes, read_json, require_file
+from bertsmith.base.storage.files import FolderKind, atomic_file, digest_bytes, read_json, read_object, require_file
 from bertsmith.base.storage.tensor_file import write_tensors
 from bertsmith.models.model_files.metadata import BIN, SAFETENSORS, WEIGHT_FILES
 from bertsmith.models.parts.parameter_names import ParameterNames
@@ -58,12 +58,12 @@ def read_weights(folder: Path, *, as_arrays: bool = False) -> "dict[str, Tensor]
     """
     path = weight_file(folder)
     if not path.name.endswith(".index.json"):
-        return _read_file(path, as_arrays)
+        return read_tensors(path, as_arrays)
     tensors: dict[str, Tensor] = {}
     wrong: list[str] = []
     for shard, names in _shards(path).items():
         try:
-            read = _read_file(folder / shard, as_arrays)
+            read = read_tensors(folder / shard, as_arrays)
         except (CheckpointError, InputError) as error:
             wrong.append(f"{shard} ({error.found})")
             continue
@@ -127,12 +127,24 @@ def digest_of_tensors(tensors: "Mapping[str, Tensor]") -> str:
 
 
 def adapter_error(folder: Path) -> CheckpointError:
-    """The error for an adapter, which is not a whole model."""
+    """The error for an adapter next to a model, of which it is unclear whether it was merged."""
     return CheckpointError(
-        expected=f"the weights of a whole model in '{folder}'",
-        found=f"an adapter ({ADAPTER})",
-        fix="merge it into its model with the tool that trained it (merge_and_unload of peft)",
+        expected=f"a model or an adapter in '{folder}'",
+        found=f"both: an adapter ({ADAPTER}) next to a config.json",
+        fix="move the files of one of them to another folder",
     )
+
+
+def base_of_adapter(folder: Path) -> str:
+    """The name of the model that an adapter was trained on, as its `adapter_config.json` says."""
+    base = read_object(folder / ADAPTER).get("base_model_name_or_path")
+    if not isinstance(base, str) or not base or Path(base).resolve() == folder.resolve():
+        raise CheckpointError(
+            expected=f"the model of an adapter (base_model_name_or_path) in '{folder / ADAPTER}'",
+            found=repr(base),
+            fix="write the path or the id of its model there",
+        )
+    return base
 
 
 def in_order(tensor: Any) -> "Tensor":
@@ -147,7 +159,8 @@ def zeros_like(tensor: Any, count: int) -> "Tensor":
     return cast("Tensor", result)
 
 
-def _read_file(path: Path, as_arrays: bool) -> "dict[str, Tensor]":
+def read_tensors(path: Path, as_arrays: bool = False) -> "dict[str, Tensor]":
+    """The tensors of one file; see `read_weights`."""
     require_file(path, "model weights")
     if path.suffix == ".safetensors":
         try:

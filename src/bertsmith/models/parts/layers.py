@@ -61,6 +61,22 @@ class ScaledLinear(nn.Linear):
         return linear(x, self)
 
 
+class AdaptedLinear(nn.Linear):
+    """A linear layer W [O, K] whose map is that of W + scale * B A, with A [r, K] and B [O, r]; see `low_rank.py`.
+
+    It shares the parameters of the layer that it is made of, and starts with the same map, as B is zero.
+    """
+
+    def __init__(self, layer: nn.Linear, first: nn.Parameter, scale: float) -> None:
+        super().__init__(layer.in_features, layer.out_features, bias=False, device="meta")
+        self.weight, self.bias, self.scale = layer.weight, layer.bias, scale
+        self.lora_A, self.lora_B = first, nn.Parameter(torch.zeros(layer.out_features, len(first)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `linear`."""
+        return linear(x, self)
+
+
 def linear(x: Tensor, layer: nn.Linear | PreparedLinear, then: str | None = None, plus: Tensor | None = None) -> Tensor:
     """The affine map of `layer`, computed in the dtype of `x`.
 
@@ -72,7 +88,10 @@ def linear(x: Tensor, layer: nn.Linear | PreparedLinear, then: str | None = None
         mapped = layer(x, then, plus)
         assert isinstance(mapped, Tensor)
         return mapped
-    return finished(F.linear(x, layer.weight.to(x.dtype), _bias(layer, x.dtype)), then, plus)
+    mapped = F.linear(x, layer.weight.to(x.dtype), _bias(layer, x.dtype))
+    if isinstance(layer, AdaptedLinear):
+        mapped = mapped + layer.scale * F.linear(F.linear(x, layer.lora_A.to(x.dtype)), layer.lora_B.to(x.dtype))
+    return finished(mapped, then, plus)
 
 
 def joined_activation(then: str | None) -> tuple[tuple[str, str], str | None]:

@@ -86,6 +86,8 @@ def require_divisible(head: Head, settings: FinetuningSettings) -> None:
         if settings.language_model_loss
         else "a penalty on the weights of layers"
         if settings.mix_penalty
+        else "an adapter"
+        if settings.lora_rank is not None
         else "a loss of vectors with a layer of its own"
         if head.is_vector and head.outputs
         else None

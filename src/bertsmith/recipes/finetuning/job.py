@@ -6,6 +6,7 @@
     TRAINING/report.json     the scores of its best epoch
     TRAINING/predictions.jsonl   that model's predictions on the dev examples, next to the gold labels
     TRAINING/model/          that model
+    TRAINING/adapter/        with an adapter (LoRA): the adapter alone; the model is the base model with it
 """
 
 import copy
@@ -18,11 +19,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import recorded_warnings, warn
-from bertsmith.base.core.settings import to_dict
+from bertsmith.base.core.settings import require, to_dict
 from bertsmith.base.machine.runtime import Rank, Runtime, choose
 from bertsmith.base.processes.distributed import result_of_first_rank
 from bertsmith.base.processes.sharding import Division, whole_parameters
 from bertsmith.base.storage.files import digest_bytes, read_json, write_json, write_text
+from bertsmith.models.checkpoints.adapters import groups_of_targets, write_adapter
 from bertsmith.models.checkpoints.assembly import Parameters, TaskModel, load_for_task, save_pretrained
 from bertsmith.models.checkpoints.hub import model_name
 from bertsmith.models.checkpoints.load import load_any
@@ -33,10 +35,22 @@ from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.heads.own_head import OwnHead
 from bertsmith.models.model_files.metadata import BEST_EVALUATION, ModelMetadata
-from bertsmith.recipes.finetuning.base_model import loading_options, require_base, require_divisible, spec_of_job
+from bertsmith.models.parts.low_rank import Factors, Group, add_adapters, merge_adapters
+from bertsmith.recipes.finetuning.base_model import (
+    loading_options,
+    require_base,
+    require_divisible,
+    spec_of_job,
+)
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings, require_agreement
 from bertsmith.recipes.finetuning.workload import Finetuning
-from bertsmith.recipes.results.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
+from bertsmith.recipes.results.finished_run import (
+    ADAPTER_FOLDER,
+    MODEL_FOLDER,
+    PREDICTIONS_FILE,
+    REPORT_FILE,
+    SeedResult,
+)
 from bertsmith.recipes.results.resampling import example_lines
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.encoding.forward import task_logits
@@ -90,6 +104,7 @@ class FinetuningJob:
         epoch_units: the units that count as one epoch: those of the training set, or its examples if the task counts
             them.
         frozen: the base model for linear models on its vectors, which are fitted before the training.
+        adapted: the layers that an adapter is trained for; empty without one.
         teaching: a teacher to learn from, see `taught_by`; None by default.
         recipe: its learning rate and the like.
         training: the settings of the training loop, derived from the epochs.
@@ -116,6 +131,7 @@ class FinetuningJob:
         self.teaching: Teaching | None = None
         self.tokenizer, self.runtime = folder.tokenizer, runtime
         self._linear_starts: list[LinearModel] = []  # at most one, for this job and all copies with other settings
+        self.adapted = _adapted_layers(folder, settings, head)
         self._set(settings, recipe)
 
     @staticmethod
@@ -340,6 +356,7 @@ class FinetuningJob:
             workload = self._workload(seed, on_scores, rank)
             with divergence_in_words(self.runtime.precision):
                 outcome = train(workload, training, run.folder, rank=rank, label=label)
+                factors = merge_adapters(workload.model, self.adapted)
                 judged = self.judge(workload.model, rank)
             result = SeedResult(
                 seed=seed,
@@ -352,7 +369,9 @@ class FinetuningJob:
                 learning_rate=training.learning_rate,
             )
             take_whole(workload.model, path, rank)
-            return SeedResult(**run.from_first_rank(lambda: self._finish(run.folder, workload.model, judged, result)))
+            return SeedResult(
+                **run.from_first_rank(lambda: self._finish(run.folder, workload.model, judged, result, factors))
+            )
 
     def _workload(self, seed: int, on_scores: Callable[[Mapping[str, float]], None] | None, rank: Rank) -> Finetuning:
         """The workload of a training with a seed."""
@@ -361,8 +380,11 @@ class FinetuningJob:
             from bertsmith.recipes.finetuning.vector_workload import VectorTraining
 
             work = VectorTraining
+        model = self.started_model(seed, self.division(rank))
+        if self.settings.lora_rank is not None:
+            add_adapters(model, self.adapted, self.settings.lora_rank, self.settings.lora_scale, seed)
         return work(
-            self.started_model(seed, self.division(rank)),
+            model,
             self.task,
             self.train,
             None if self.dev is None else (self.data.dev, self.dev),
@@ -374,10 +396,14 @@ class FinetuningJob:
             teaching=self.teaching,
         )
 
-    def _finish(self, run: RunFolder, model: EncoderForTask, judged: Judged, result: SeedResult) -> dict[str, Any]:
+    def _finish(
+        self, run: RunFolder, model: EncoderForTask, judged: Judged, result: SeedResult, factors: Factors
+    ) -> dict[str, Any]:
         """The result, after the predictions and the model were written, and the report, which says that all is done."""
         self.write_predictions(run.path / PREDICTIONS_FILE, judged.predictions)
         self.write_model(run.path / MODEL_FOLDER, model, judged.spec, result)
+        if factors:
+            self.write_adapter(run.path, factors)
         write_json(run.path / REPORT_FILE, dataclasses.asdict(result))
         run.clear()
         return dataclasses.asdict(result)
@@ -500,8 +526,31 @@ class FinetuningJob:
             weights_of=linked,
         )
 
+    def write_adapter(self, run: Path, factors: Factors) -> None:
+        """Writes the adapter next to the model folder in a run that it was merged into."""
+        model, scale = load_any(run / MODEL_FOLDER), self.settings.lora_scale
+        write_adapter(run / ADAPTER_FOLDER, model, factors, scale, self.folder, replace=True)
+
     def write_predictions(self, path: Path, predictions: Sequence[Prediction] | None) -> None:
         """Writes predictions on the dev examples next to their gold labels; nothing for None."""
         if predictions is not None:
             lines = example_lines(self.task, self.data.dev, predictions)
             write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+
+
+def _adapted_layers(folder: ModelFolder, settings: FinetuningSettings, head: Head) -> list[Group]:
+    """The layers that get an adapter; empty without one.
+
+    Raises:
+        ConfigError: there is no such layer, or the head shares layers with the encoder.
+    """
+    if settings.lora_rank is None:
+        return []
+    require(
+        not head.is_decoder,
+        expected="a task without a decoder, which would be larger than any adapter, for --lora-rank",
+        found="a task of texts to write",
+        fix="leave it out",
+    )
+    targets = None if settings.lora_targets is None else [part.strip() for part in settings.lora_targets.split(",")]
+    return groups_of_targets(folder.config, targets)

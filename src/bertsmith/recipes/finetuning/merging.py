@@ -22,18 +22,21 @@ from torch import Tensor
 from bertsmith.base.core.progress import warn
 from bertsmith.base.machine.runtime import Rank, choose
 from bertsmith.base.storage.files import read_json_lines
+from bertsmith.models.checkpoints.adapters import read_factors
 from bertsmith.models.checkpoints.assembly import load_for_task
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.model_files.metadata import read_metadata
 from bertsmith.models.model_files.weakness import LEVEL
+from bertsmith.models.parts.low_rank import Factors, average_of_factors
 from bertsmith.recipes.finetuning.bag import bag_of, has_bag, judged_bag, result_of_bag, saved_bag
 from bertsmith.recipes.finetuning.recipes import FEW_EXAMPLES
 from bertsmith.recipes.finetuning.settings import BAG_ALONE
 from bertsmith.recipes.results.baseline_lines import lines_of_choice
 from bertsmith.recipes.results.comparison import Lines, tested
 from bertsmith.recipes.results.finished_run import (
+    ADAPTER_FOLDER,
     AVERAGE,
     BAG_FOLDER,
     FITTED,
@@ -236,6 +239,23 @@ def refitted(kept: Kept, again: Refit) -> tuple["FinetuningJob", Weights, SeedRe
     averages = kept.name == AVERAGE
     weights = averaged_weights(job, learned, kept.with_start) if averages else path / MODEL_FOLDER
     return job, weights, dataclasses.replace(result, scores=kept.result.scores)
+
+
+def adapter_of(kept: Kept, trained: Sequence[Trained], again: "Refit | None", job: "FinetuningJob") -> Factors | None:
+    """The adapter of a model that is kept: of an average of A and B of all of its parts; None without a training.
+
+    Args:
+        again: the trainings on all examples that the model is made of, if it is.
+    """
+    chosen = [trained[number] for number in kept.parts]
+    if again is not None and chosen:
+        chosen = [trained_again for trained_again in again[1] if not trained_again[1].collapsed]
+        chosen = chosen if kept.name == AVERAGE else chosen[:1]
+    if not chosen:
+        return None
+    every = [read_factors(path / ADAPTER_FOLDER, job.adapted, job.folder.config) for path, _, _ in chosen]
+    parts = len(every) + kept.with_start
+    return every[0] if parts == 1 else average_of_factors(every, parts)
 
 
 def origin_of(

@@ -62,6 +62,7 @@ _PAPER_OF_ARCHITECTURE: Mapping[str, Mapping[str, Any]] = {
         "language_model_loss": 0.5,
     }
 }
+_RATE_OF_ADAPTERS = 10.0  # times the rate of a whole encoder
 _EPOCHS = 3.0
 _STEPS, _FEWEST_STEPS, _MOST_EPOCHS = 200, 100, 20.0  # of small sets: 200, of very small ones fewer
 _QUICKLY = (45, 45)  # the same with `keep` auto and few examples
@@ -206,6 +207,8 @@ def _automatic(situation: Situation, options: Mapping[str, Any]) -> dict[str, An
     rate = min(highest, max(_LOWEST_RATE, scaled / situation.config.hidden_size))
     if situation.has_learned_vectors and not situation.is_well_trained:
         rate *= _SHARE_AFTER_A_TEACHER
+    if options.get("lora_rank"):
+        rate *= _RATE_OF_ADAPTERS
     values: dict[str, Any] = {
         "batch_size": batch,
         "epochs": _epochs(situation.examples, batch, *(_TO_WRITE if writes else _QUICKLY if quickly else ())),
@@ -218,7 +221,7 @@ def _automatic(situation: Situation, options: Mapping[str, Any]) -> dict[str, An
         return {**values, "keep": "best", "decoder_rate": _DECODER_RATE}
     if situation.kind in OF_VECTORS:
         return {**values, "keep": "best"}
-    if small and situation.is_well_trained and not options.get("reinit_layers"):
+    if small and situation.is_well_trained and not options.get("reinit_layers") and not options.get("lora_rank"):
         values["freeze"] = "embeddings"
     if has_reader:
         values |= {"freeze": "body", "learning_rate": _READER_RATE}

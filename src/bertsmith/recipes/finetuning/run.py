@@ -11,6 +11,7 @@
     RUN/report.json          scores of every seed, their mean and spread, the best
     RUN/predictions.jsonl    the predictions of the model that is kept on the dev examples, next to the gold labels
     RUN/model/               the model that is kept: the best one, the average, the start, or the bag of words
+    RUN/adapter/             of a model with an adapter (LoRA), the adapter alone
     RUN/baselines.json ...   baselines on the same examples (see baselines)
     RUN/folds/ ...           a run for each fold of the examples, for scores without dev examples (see folds)
 """
@@ -34,6 +35,7 @@ from bertsmith.recipes.finetuning.merging import (
     Kept,
     Refit,
     Trained,
+    adapter_of,
     best_of,
     kept_of,
     models_in_report,
@@ -334,6 +336,8 @@ def _finish(
         write_words_folder(run.model, bag, of_words)
     else:
         written_job.write_model(run.model, weights, spec, result, origin, baseline)
+        if job.adapted and (factors := adapter_of(kept, trained, None if final is None else refit, job)) is not None:
+            written_job.write_adapter(run.path, factors)
     if kept.predictions.is_file() and validation is None:
         write_text(run.path / PREDICTIONS_FILE, kept.predictions.read_text(encoding="utf-8"))
     seconds = sum(result.seconds for result in results)

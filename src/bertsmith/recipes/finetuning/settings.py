@@ -126,6 +126,19 @@ class FinetuningSettings:
         False,
         "first train only the head, then unfreeze one more layer from the top in every epoch (sooner in short runs)",
     )
+    lora_rank: int | None = help_field(
+        None,
+        "train a low-rank adapter (LoRA) of this rank in place of the encoder, which stays as it is: RUN/adapter is in "
+        "the format of peft, and RUN/model has the adapter merged into it",
+        most=1024,
+    )
+    lora_alpha: float | None = help_field(None, "scale of the adapter times its rank [twice --lora-rank]")
+    lora_targets: str | None = help_field(
+        None,
+        "linear layers with an adapter, by their names in transformers or the ends of these, such as "
+        "query,value,output.dense, or all-linear [queries and values]",
+        metavar="NAMES",
+    )
     dropout: float | None = help_field(
         None,
         "dropout of hidden states and attention; for an LSTM, the rate between its layers; its "
@@ -171,7 +184,7 @@ class FinetuningSettings:
 
     def __post_init__(self) -> None:
         positive = ("batch_size", "epochs", "micro_tokens", "bilstm_cells", "decoder_layers", "decoder_rate", "scale")
-        for name in (*positive, "margin"):
+        for name in (*positive, "margin", "lora_rank", "lora_alpha"):
             require_number(name, getattr(self, name), above=0)
         for name in ("mix_penalty", "reinit_layers", "language_model_loss"):
             require_number(name, getattr(self, name), least=0)
@@ -204,6 +217,25 @@ class FinetuningSettings:
             fix = f"leave one of freeze and {name} out"
             is_trained = self.freeze != "body" or not getattr(self, name)
             require(is_trained, expected=expected, found="a frozen body", fix=fix)
+        for name in ("lora_alpha", "lora_targets"):
+            require_other(
+                getattr(self, name) is None or self.lora_rank is not None,
+                f"--{name.replace('_', '-')}",
+                "--lora-rank",
+            )
+        if self.lora_rank is not None:
+            changed = {
+                "--freeze body": self.freeze == "body",
+                "--reinit-layers": self.reinit_layers,
+                "--gradual-unfreezing": self.gradual_unfreezing,
+            }
+            refused = next((name for name, is_given in changed.items() if is_given), None)
+            require(
+                refused is None,
+                expected="an encoder that only its adapter changes, with --lora-rank",
+                found=str(refused),
+                fix="leave one of the two out",
+            )
         require_number("layer_decay", self.layer_decay, above=0, most=1)
         require_number("dropout", self.dropout, least=0, below=1)
         require(
@@ -218,6 +250,12 @@ class FinetuningSettings:
             found="fp16, whose gradients underflow without loss scaling",
             fix="use --precision bf16 or fp32",
         )
+
+    @property
+    def lora_scale(self) -> float:
+        """The factor on the product of the two matrices of an adapter."""
+        assert self.lora_rank is not None, "there is an adapter"
+        return 2.0 if self.lora_alpha is None else self.lora_alpha / self.lora_rank
 
     def steps(self, units: int) -> int:
         """The number of optimizer steps for a training set of that many units; at least one."""

@@ -80,6 +80,9 @@ class Finetuning(Workload):
         if self.frozen:
             for name, parameter in model.named_parameters():
                 parameter.requires_grad_(not self._is_body(name))
+        if settings.lora_rank is not None:
+            for name, parameter in model.named_parameters():
+                parameter.requires_grad_(not self._is_body(name) or "lora_" in name)
         if settings.freeze == "embeddings":
             for name, parameter in model.encoder.named_parameters():
                 if model.encoder.height(name) == 0:

@@ -10,7 +10,8 @@ from bertsmith.base.core.progress import counted
 from bertsmith.base.storage.files import read_json, read_json_lines
 from bertsmith.training.loop.run_folder import RunFolder
 
-REPORT_FILE, PREDICTIONS_FILE, MODEL_FOLDER = "report.json", "predictions.jsonl", "model"
+REPORT_FILE, PREDICTIONS_FILE = "report.json", "predictions.jsonl"
+MODEL_FOLDER, ADAPTER_FOLDER = "model", "adapter"
 OUT_OF_FOLD = "out_of_fold.jsonl"  # the predictions of all examples, each by the run of its fold
 COUNTS = ("total", "missing")  # that the SQuAD scorer reports next to its scores
 AVERAGE = "average"  # of the weights of several trainings, in place of the folder of the best one
