@@ -242,7 +242,7 @@ def test_two_threads_cannot_both_hold_the_last_bytes() -> None:
     for thread in threads:
         thread.join()
     assert sorted(admitted) == [False, True]
-    assert memory.found == 500_000
+    assert memory.stored == 500_000
 
 
 def test_the_page_about_serving_tells_the_bounds() -> None:

@@ -283,9 +283,8 @@ def _without_context(path: Path, spellings: Sequence[str], top: int) -> WithoutC
     vectors = load_word_vectors(path)
     if any(vectors.row(spelling) is None for spelling in spellings):
         vectors = dataclasses.replace(vectors, lowercase=True)  # such as at the start of a sentence
-    return WithoutContext(
-        cosine=similarity(vectors, *spellings), neighbors=tuple(neighbors(vectors, spellings[0], top))
-    )
+    words = tuple(neighbors(vectors, spellings[0], top))
+    return WithoutContext(cosine=similarity(vectors, *spellings), neighbors=words)
 
 
 def _first_of(word: str, sentence: str, name: str, encoder: FrozenEncoder) -> Occurrence:
@@ -300,12 +299,10 @@ def _nearest(occurrences: Sequence[Occurrence], cosines: Floats, top: int) -> tu
     """The occurrences with the highest cosines, at most one from equal sentences."""
     best: dict[str, NearContext] = {}
     for index in np.argsort(-cosines, kind="stable").tolist():
-        occurrence = occurrences[index]
+        nearest = occurrences[index]
         if len(best) == top:
             break
-        best.setdefault(
-            occurrence.sentence, NearContext(cosine=float(cosines[index]), context=occurrence.context(AROUND))
-        )
+        best.setdefault(nearest.sentence, NearContext(cosine=float(cosines[index]), context=nearest.context(AROUND)))
     return tuple(best.values())
 
 

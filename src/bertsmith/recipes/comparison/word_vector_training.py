@@ -79,10 +79,8 @@ class WordVectorTraining(Kept):
 
         Counts are made of each word once, so those of a longer text than there is are those of all of it.
         """
-        part, is_resumed = (
-            folder.with_name(f"{folder.name}.text.txt"),
-            folder.with_name(f"{folder.name}.training").is_dir(),
-        )
+        part = folder.with_name(f"{folder.name}.text.txt")
+        is_resumed = folder.with_name(f"{folder.name}.training").is_dir()
         words, passes = _write_beginning(texts, part, tokens), 1
         if words < tokens and self.method not in _OF_COUNTS:
             passes = max(1, math.ceil(tokens / words - _NEAR))

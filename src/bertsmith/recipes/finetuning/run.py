@@ -266,10 +266,8 @@ def _on_every_rank(result: FinetuningResult | None, run: Run) -> FinetuningResul
         return {"spec": result.spec.to_dict(), "runs": runs, "best": result.best, "report": dict(result.report)}
 
     received = run.from_first_rank(as_plain)
-    spec, runs = (
-        TaskSpec.from_dict(received["spec"], "process 0"),
-        [SeedResult(**values) for values in received["runs"]],
-    )
+    spec = TaskSpec.from_dict(received["spec"], "process 0")
+    runs = [SeedResult(**values) for values in received["runs"]]
     return FinetuningResult(spec=spec, runs=runs, best=received["best"], report=received["report"], folder=run.path)
 
 

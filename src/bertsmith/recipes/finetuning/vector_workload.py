@@ -45,13 +45,11 @@ class VectorTraining(Finetuning):
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
         """The micro-batches of a rank in a step, and those of all ranks if the loss compares their vectors."""
         plan_of = super().plan  # which a comprehension cannot call
-        plan_here = plan_of(step, rank, world)
+        mine = plan_of(step, rank, world)
         if world == 1 or self.vector_loss.is_sum:
-            return plan_here
-        plans = [plan_here if other == rank else plan_of(step, other, world) for other in range(world)]
-        return dataclasses.replace(
-            plan_here, everyone=[micro_batch for plan in plans for micro_batch in plan.micro_batches]
-        )
+            return mine
+        plans = [mine if other == rank else plan_of(step, other, world) for other in range(world)]
+        return dataclasses.replace(mine, everyone=[batch for plan in plans for batch in plan.micro_batches])
 
     def begin_step(self, model: nn.Module, plan: StepPlan) -> None:
         """Computes the vectors of the step, and the gradient of its loss for each, if its micro-batches share one."""

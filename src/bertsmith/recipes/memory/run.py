@@ -7,6 +7,7 @@
 """
 
 import dataclasses
+import functools
 import math
 from pathlib import Path
 from typing import Any
@@ -120,12 +121,7 @@ def train_memory(request: TrainMemoryRequest) -> TrainResult:
 
         if settings.starts == 1:
             workload, seeded = started(0)
-            return train(
-                workload,
-                seeded,
-                run.folder,
-                write_model=lambda folder, result: write_model(workload, 0, folder, result),
-            )
+            return train(workload, seeded, run.folder, write_model=functools.partial(write_model, workload, 0))
         best: tuple[int, TrainResult, MemoryTraining] | None = None
         best_value = -math.inf
         assert training.keep_best is not None, "checked by the request"
@@ -144,7 +140,7 @@ def train_memory(request: TrainMemoryRequest) -> TrainResult:
                 best, best_value = (number, result, workload), value
         assert best is not None, "there is a start"
         number, result, workload = best
-        written(lambda folder, result: write_model(workload, number, folder, result), run.folder.model, result)
+        written(functools.partial(write_model, workload, number), run.folder.model, result)
         return result
 
 

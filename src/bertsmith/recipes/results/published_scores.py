@@ -258,10 +258,8 @@ def glue_lines(scores: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 def _scores_of(key: str, scores: Mapping[str, Mapping[str, float]]) -> str:
     """The scores of a task in its official metrics, or a dash."""
-    task_scores = scores.get(key, {})
-    return (
-        ", ".join(f"{name} {100 * task_scores[name]:.1f}" for name in GLUE[key].metrics if name in task_scores) or "-"
-    )
+    values = scores.get(key, {})
+    return ", ".join(f"{name} {100 * values[name]:.1f}" for name in GLUE[key].metrics if name in values) or "-"
 
 
 def _line(name: str, size: str, ours: str, published: Sequence[object]) -> str:

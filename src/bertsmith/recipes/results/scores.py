@@ -328,13 +328,9 @@ def _label_scores(labels: Sequence[str], gold: Sequence[str], predicted: Sequenc
 def _ratios(labels: Sequence[str], right: Sequence[int], gold: Sequence[int], predicted: Sequence[int]) -> str:
     """Precision, recall and F1 of each label, from its counts."""
     rows = []
-    for label, hits, gold_labels, num_predicted in zip(labels, right, gold, predicted, strict=True):
-        ratios = (
-            hits / max(1, num_predicted),
-            hits / max(1, gold_labels),
-            2 * hits / max(1, gold_labels + num_predicted),
-        )
-        rows.append([label, *_known(ratios, gold_labels, num_predicted), f"{gold_labels:,}", f"{num_predicted:,}"])
+    for label, hits, gold_labels, answers in zip(labels, right, gold, predicted, strict=True):
+        ratios = (hits / max(1, answers), hits / max(1, gold_labels), 2 * hits / max(1, gold_labels + answers))
+        rows.append([label, *_known(ratios, gold_labels, answers), f"{gold_labels:,}", f"{answers:,}"])
     return html.table(rows, ["label", *_RATIOS])
 
 

@@ -94,10 +94,8 @@ def request_of_run(
         found=f"task {record.get('task')!r}",
         fix="name another folder",
     )
-    run_settings, training = (
-        from_dict(settings, record.get("run", {}), where),
-        from_dict(TrainSettings, record["train"], where),
-    )
+    run_settings = from_dict(settings, record.get("run", {}), where)
+    training = from_dict(TrainSettings, record["train"], where)
     files = {name: str(record.get(name, ""))} | {field: record.get(field) for field in also}
     files |= {"dev": record["dev"]} if "dev" in record else {}
     return kind(**files, out=run, resume=True, **to_dict(run_settings), **to_dict(training))
