@@ -11,6 +11,8 @@ import pytest
 import bertsmith
 from bertsmith.app.library.labelled import evaluate
 from bertsmith.base.core.errors import BertsmithError
+from bertsmith.base.core.progress import recorded_warnings
+from bertsmith.base.storage.files import digest_file
 from cli.test_predicting import write_model
 
 WORDS = ("the film", "a plot", "great", "anna", "rome", "oslo", "who was", "good", "in one", "day")
@@ -153,6 +155,18 @@ def test_models_of_other_answers_are_refused(run, table: Path, tmp_path: Path, k
     assert refused.code == 1
     assert "expected a model that gives each text one label, for --calibrate" in refused.err
     assert refused.err.count("\n") <= 2
+
+
+def test_the_training_file_is_named_as_such(run, table: Path, tmp_path: Path) -> None:
+    model = write_model(tmp_path / "run" / "model", "single")
+    values = json.loads((model / "bertsmith.json").read_text())
+    (model / "bertsmith.json").write_text(json.dumps({**values, "trained_on": {"train": digest_file(table)}}))
+    asked = ("--calibrate", table, "--coverage", "0.9")
+    for folder in (model, tmp_path / "run"):
+        with recorded_warnings() as warnings:
+            shown = run("predict", "--model", folder, *asked, stdin=b"the film\n")
+        assert shown.code == 0, shown.err
+        assert any("is the training file of this model" in line for line in warnings)
 
 
 @pytest.mark.parametrize("other", ["--test", "--replies", "--engine"])

@@ -13,7 +13,6 @@ from bertsmith.base.core.progress import counted, warn
 from bertsmith.base.core.requests import takes
 from bertsmith.base.core.settings import require
 from bertsmith.base.core.tables import local_path
-from bertsmith.base.storage.files import digest_file
 from bertsmith.inference.predictors import quantization
 from bertsmith.inference.predictors.ensemble import load_ensemble
 from bertsmith.inference.predictors.quantization import Calibration, Quantization
@@ -21,13 +20,12 @@ from bertsmith.inference.predictors.request import EvaluateRequest, QuantizeRequ
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.sentence_transformers import read_recipe
-from bertsmith.models.model_files.metadata import METADATA, SIMILARITY, ModelMetadata, n_gram_folder, read_metadata
+from bertsmith.models.model_files.metadata import METADATA, SIMILARITY, n_gram_folder, read_metadata
 from bertsmith.recipes.finetuning.run import is_count
 from bertsmith.recipes.results.resampling import example_lines, intervals
 from bertsmith.recipes.sentence_encoders.evaluation import CLUSTERING, score_clusters, score_vectors
 from bertsmith.recipes.sentence_encoders.quantization import COSINE, calibrate_vectors, quantize_vectors, texts_of
 from bertsmith.tasks.datasets.examples import FORMS, PAIRS, TEXTS, Example, TextExample
-from bertsmith.tasks.datasets.file_text import quoted
 from bertsmith.tasks.datasets.labels import labels_of
 from bertsmith.tasks.datasets.text_groups import form_of_file
 from bertsmith.tasks.metrics.selective import Selection, selections
@@ -37,7 +35,7 @@ from bertsmith.tasks.specs.predictions import LabelPrediction
 from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.specs.task import Prediction, TaskSpec
 from bertsmith.tasks.specs.vector_gold import vector_spec
-from bertsmith.tasks.task_data.labelled_examples import labelled_of, read_labelled
+from bertsmith.tasks.task_data.labelled_examples import labelled_of, read_labelled, warn_of_training_file
 from bertsmith.tasks.task_data.spec_of_model import spec_of_head
 from bertsmith.tasks.task_data.task_files import read_examples
 
@@ -123,7 +121,7 @@ def evaluate(request: EvaluateRequest) -> Evaluation:
     else:
         metadata = folder.metadata
         labelled = read_labelled(folder, data, request.task, columns, request.map_labels)
-    _warn_of_training_file(metadata, data)
+    warn_of_training_file(metadata, data)
     name, spec, examples = labelled
     predictor.task = task_for(spec)
     scores, predictions = predictor.evaluate(examples)
@@ -224,7 +222,7 @@ def quantize(request: QuantizeRequest) -> Int8Report:
         )
         calibration = _calibration(lambda: quantization.calibrate(folder, examples, request.head))
         exact, trials = quantization.quantize(folder, examples, request.limit, request.head, calibration)
-        _warn_of_training_file(folder.metadata, local_path(request.data))
+        warn_of_training_file(folder.metadata, local_path(request.data))
         metric = task_for(spec).selection_metric
     quantization.note_kept_layers(folder.path, metric, exact, trials, calibration)
     return Int8Report(metric=metric, fp32=exact, trials=trials, path=folder.path / METADATA)
@@ -286,7 +284,7 @@ def _evaluate_vectors(request: EvaluateRequest) -> Evaluation:
         scores, cut = score_clusters(embedder, cast("Sequence[TextExample]", examples))
     else:
         metadata = read_metadata(load_any(model).path)
-        _warn_of_training_file(metadata, data)
+        warn_of_training_file(metadata, data)
         spec = metadata.spec or {}
         scores, predictions = score_vectors(embedder, examples, spec.get("widths", ()))
         cut = [prediction.cut_tokens for prediction in predictions]
@@ -303,12 +301,3 @@ def _evaluate_vectors(request: EvaluateRequest) -> Evaluation:
         cut_texts=texts,
         cut_tokens=tokens,
     )
-
-
-def _warn_of_training_file(metadata: ModelMetadata, data: Path) -> None:
-    """Warns if the examples are in the training file of the model, byte by byte."""
-    if data.is_file() and digest_file(data) == metadata.trained_on.get("train"):
-        warn(
-            f"{quoted(data)} is the training file of this model: scores on examples that it has seen say little about "
-            "others"
-        )

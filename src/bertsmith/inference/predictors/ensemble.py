@@ -11,15 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.requests import path_or_none
 from bertsmith.inference.predictors.loading import load_predictor, said_weak
 from bertsmith.inference.predictors.predictor import Predictor, answering
 from bertsmith.inference.predictors.reply_ranker import with_replies
 from bertsmith.inference.predictors.request import PredictRequest, SelectionSettings
 from bertsmith.inference.predictors.selective import selective
+from bertsmith.models.model_files.metadata import folder_of_model, read_metadata
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.specs.kinds import KINDS
 from bertsmith.tasks.specs.settings import AnswerSettings, ColumnSettings
 from bertsmith.tasks.specs.task import Prediction, Task, TaskSpec
+from bertsmith.tasks.task_data.labelled_examples import warn_of_training_file
 
 if TYPE_CHECKING:
     from bertsmith.models.checkpoints.model_folder import ModelFolder
@@ -83,6 +86,9 @@ def requested_predictor(request: PredictRequest) -> Predictor:
     early = request.out is None
     predictor = load_ensemble([request.model, *request.also], **request.arguments(load_ensemble), early=early)
     predictor = with_replies(answering(predictor, **request.values(AnswerSettings)), request.replies, request.top)
+    if (path := path_or_none(request.calibrate)) is not None:
+        for model in (request.model, *request.also):
+            warn_of_training_file(read_metadata(folder_of_model(model)), path)
     return selective(predictor, request.part(SelectionSettings), request.part(ColumnSettings))
 
 

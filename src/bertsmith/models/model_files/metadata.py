@@ -251,9 +251,13 @@ def digest_state(folder: Path, digests: Any) -> DigestState:
 
 def digests_of_model(model: str | Path) -> dict[str, str]:
     """The digest of each file of a model folder, or of the one in a run folder; none for a model that is neither."""
+    return {path.name: digest_file(path) for path in sorted(folder_of_model(model).glob("[!.]*")) if path.is_file()}
+
+
+def folder_of_model(model: str | Path) -> Path:
+    """The path of a model folder, or of the one in a run folder; any other as it is."""
     folder = Path(model)
-    folder = folder / "model" if (folder / "model").is_dir() else folder
-    return {path.name: digest_file(path) for path in sorted(folder.glob("[!.]*")) if path.is_file()}
+    return folder / "model" if (folder / "model").is_dir() else folder
 
 
 def write_metadata(

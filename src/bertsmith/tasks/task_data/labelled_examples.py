@@ -4,8 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from bertsmith.base.core.progress import warn
+from bertsmith.base.storage.files import digest_file
 from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.tasks.datasets.examples import Example
+from bertsmith.tasks.datasets.file_text import quoted
 from bertsmith.tasks.datasets.label_map import LabelMap
 from bertsmith.tasks.specs import named_tasks
 from bertsmith.tasks.specs.settings import ColumnSettings
@@ -52,3 +56,12 @@ def labelled_of(
         spec = named_tasks.official_spec(name, spec)
     example_file = read_examples(name, path, columns, scheme=spec.scheme, map_labels=map_labels, known=spec.labels)
     return Labelled(name, spec, example_file.examples)
+
+
+def warn_of_training_file(metadata: ModelMetadata, data: Path) -> None:
+    """Warns if the examples are in the training file of the model, byte by byte."""
+    if data.is_file() and digest_file(data) == metadata.trained_on.get("train"):
+        warn(
+            f"{quoted(data)} is the training file of this model: scores on examples that it has seen say little about "
+            "others"
+        )
