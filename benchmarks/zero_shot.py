@@ -1,11 +1,15 @@
 """What `classify` gives without labels and with a few, next to a bag of words and a linear model on frozen vectors.
 
     python benchmarks/zero_shot.py --data DIR [--model starter] [--tasks banking77 snips trec] [--labels 0 1 5 20]
+    bertsmith finetune --model MODEL --task classification --train mnli_train.tsv --text-column sentence1 \
+        --pair-column sentence2 --label-column label --reads pair --keep last --seeds 1 --out RUN
+    python benchmarks/zero_shot.py --data DIR --model RUN --label NAME [--most 100]
 
 BANKING77 (500 of its 3,080 test texts, drawn at random; 77 classes), SNIPS (the 700 validation texts; 7) and TREC (the
 500 test questions; 6). Names of BANKING77 are its own; SNIPS and TREC also have the descriptions in this file. Examples
 of each class are drawn from the training texts; accuracies are means over the draws. The linear model is that of
-`finetune` on frozen vectors, without names; the bag of words is that of `finetune`.
+`finetune` on frozen vectors, without names; the bag of words is that of `finetune`. A model of entailment takes neither
+examples nor names that are not words: it reads `card_arrival` as "card arrival".
 
 Each text is embedded once. A cell (model, task) that is in the result file is not repeated. One thread.
 """
@@ -21,8 +25,10 @@ import numpy as np
 import torch
 from harness import begun, write_result
 
+from bertsmith import Model, load
 from bertsmith.base.core.progress import quiet
 from bertsmith.base.core.randomness import generator
+from bertsmith.base.storage.files import read_json
 from bertsmith.inference.predictors.named_labels import NamedLabel
 from bertsmith.inference.predictors.zero_shot import LabelVectors
 from bertsmith.inference.vectors.embedder import Embedder
@@ -60,12 +66,15 @@ class _Once:
         self.encoder, self._embedder = embedder.encoder, embedder
         self._known: dict[str, np.ndarray] = {}
 
+    def encode(self, texts: Sequence[str]) -> Sequence[str]:
+        return texts
+
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         new = [text for text in dict.fromkeys(texts) if text not in self._known]
         self._known |= zip(new, self._embedder.embed(new), strict=True)
         return np.stack([self._known[text] for text in texts])
 
-    def embed_counting(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    def embed_encoded(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         return self.embed(texts), np.zeros(len(texts), dtype=np.int64)
 
 
@@ -78,20 +87,44 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--labels", nargs="+", type=int, default=[0, 1, 5, 20], help="examples of each class")
     parser.add_argument("--draws", type=int, default=2)
+    parser.add_argument("--most", type=int, help="score no more texts than that")
     parser.add_argument("--out", help="name of the result file, without .json")
     options = parser.parse_args()
     torch.set_num_threads(1)
     described, name, done = begun("zero_shot", options.out)
-    embedder = _Once(load_embedder(options.model))
+    model = load(options.model)
+    embedder = None if model.task else _Once(load_embedder(options.model))
     for task in options.tasks:
         key = f"{options.label or Path(options.model).name}, {task}"
         if key not in done:
             start = time.process_time()
             with quiet():
-                cell = _cell(embedder, *TASKS[task](options.data), options.labels, options.draws)
+                train, test = TASKS[task](options.data)
+                test = test[: options.most]
+                if embedder is None:
+                    report = read_json(Path(options.model) / "report.json")
+                    accuracy = round(report["scores"]["accuracy"]["mean"], 3)
+                    trained = {"pairs": report["train_examples"], "dev_pairs": report["dev_examples"]}
+                    cell = _cell_of_entailment(model, train, test) | {"trained": {**trained, "accuracy": accuracy}}
+                else:
+                    cell = _cell(embedder, train, test, options.labels, options.draws)
             done[key] = {**cell, "seconds": round(time.process_time() - start, 1)}
             write_result(name, {"machine": described, "settings": {"draws": options.draws}, "cells": done})
         print(key, json.dumps(done[key]), flush=True)
+
+
+def _cell_of_entailment(model: Model, train: Rows, test: Rows) -> dict[str, Any]:
+    """Accuracies of a model of entailment, without labelled texts."""
+    names = sorted({label for _, label in train})
+    systems = {"classify, names": {name: NamedLabel(name=name).in_words for name in names}}
+    if names[0] in DESCRIPTIONS:
+        systems["classify, descriptions"] = {name: DESCRIPTIONS[name] for name in names}
+    accuracies = {}
+    for system, labels in systems.items():
+        answers = model.classify_by_labels([text for text, _ in test], labels)
+        right = np.mean([answer.label == label for answer, (_, label) in zip(answers, test, strict=True)])
+        accuracies[system] = {"0": round(float(right), 3)}
+    return {"scored": len(test), "classes": len(names), "accuracy": accuracies}
 
 
 def _cell(embedder: Any, train: Rows, test: Rows, counts: Sequence[int], draws: int) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def item_of(example):
 
 def test_a_model_says_what_it_is_and_what_it_can_do(folders, base):
     assert (base.name, base.task, base.labels, base.max_length, base.width) == ("base", None, (), 64, 32)
-    assert base.abilities == ("fill", "next_sentence", "embed", "features", "rerank")
+    assert base.abilities == ("fill", "next_sentence", "embed", "features", "rerank", "classify_by_labels")
     for kind, method in METHODS.items():
         model = load(folders[kind], device="cpu")
         assert model.abilities == (method, "embed", "features", *(["rerank"] if kind == "pair" else []))
@@ -228,7 +228,11 @@ def test_a_folder_of_sentence_transformers_is_read_as_it_says(folders, tmp_path)
     (folder / "modules.json").write_text(f"[{rows}]")
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 7}')
     model = load(folder, device="cpu")
-    assert (model.abilities, model.max_length, model.embed_length) == (("embed", "features", "rerank"), 7, 7)
+    assert (model.abilities, model.max_length, model.embed_length) == (
+        ("embed", "features", "rerank", "classify_by_labels"),
+        7,
+        7,
+    )
     with pytest.warns(CutWarning, match="the model reads: 1, 2 tokens in all") as caught:
         vectors = model.embed(TEXTS)
     assert caught[0].filename == __file__

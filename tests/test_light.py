@@ -445,7 +445,7 @@ def test_the_int8_graph_is_the_one_that_int8_runs(places: Path) -> None:
 def test_a_graph_says_what_it_cannot_do(places: Path) -> None:
     labels, base = load(places / "single-onnx"), load(places / "base-onnx")
     assert (labels.abilities, labels.width, labels.shows_attention) == (("classify",), 0, False)
-    assert base.abilities == ("fill", "next_sentence", "embed", "rerank")
+    assert base.abilities == ("fill", "next_sentence", "embed", "rerank", "classify_by_labels")
     with pytest.raises(CheckpointError, match="gives only its outputs"):
         labels.embed(["the film"])
     with pytest.raises(CheckpointError, match="attention weights"):

@@ -128,8 +128,11 @@ def test_the_function_shows_its_parameters_and_their_help() -> None:
         "source", "learning_rate", "name", "seeds", "pairs", "texts", "out", "head", "times", "resume",
     ]  # fmt: skip
     assert (signature.parameters["source"].annotation, signature.return_annotation) == (str | Path, Train)
-    with pytest.raises(TypeError, match=r"train\(\): missing a required argument: 'source'"):
+    with pytest.raises(bertsmith.ConfigError) as refusal:
         train()  # type: ignore[call-arg]
+    assert str(refusal.value) == "expected train(source, ...); found no source; give source: a model"
+    with pytest.raises(bertsmith.ConfigError, match=r"\(source, \.\.\.\); found 9 arguments without a name"):
+        train(*"abcdefghi")  # type: ignore[arg-type, call-arg, misc]
     text = inspect.getdoc(train) or ""
     assert text.startswith("The request.\n\nArgs:\n    source: a model\n    seeds: trainings")
     assert text.index("learning_rate: the peak") < text.index("Raises:")
@@ -354,7 +357,7 @@ def test_a_field_may_be_given_by_the_name_of_its_option() -> None:
     assert train(model="model", map={"1": "Claim"}) == train("model", pairs={"1": "Claim"})  # type: ignore[call-arg]
     with pytest.raises(bertsmith.ConfigError, match="found model and source, which are the same; leave model out"):
         train(source="a", model="b")  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="multiple values for argument 'source'"):
+    with pytest.raises(bertsmith.ConfigError, match="found source twice; give it by its place or by its name"):
         train("a", model="b")  # type: ignore[call-arg]
 
 

@@ -145,7 +145,7 @@ def test_a_column_in_which_every_row_has_its_own_label_is_refused(
         InputError, match="labels that rows share; found 40 labels for 40 rows; is 'note' the label col"
     ):
         bertsmith.audit_labels(rows, tmp_path / "out", **columns)  # type: ignore[arg-type]
-    said = "warning: 40 labels have a single one of 40 training examples; check --label-column\n"
+    said = "warning: 40 labels have a single one of 40 training examples; check `label_column`\n"
     assert capsys.readouterr().err == said
     assert not (tmp_path / "out").exists()
 

@@ -100,7 +100,7 @@ def test_it_is_read_from_a_tokenizer_json_too_and_words_are_counted_by_their_end
 
 def test_the_published_model_completes_texts_and_gives_vectors_of_words(published: Path) -> None:
     model = load(published, device="cpu")
-    assert model.abilities == ("complete", "perplexity", "embed", "features", "rerank")
+    assert model.abilities == ("complete", "perplexity", "embed", "features", "rerank", "classify_by_labels")
     (result,) = model.complete(["The film"], top=3, tokens=4)
     ids = torch.tensor(peer(published)("The film")["input_ids"])[None]
     theirs = transformers.AutoModelForCausalLM.from_pretrained(published).eval()

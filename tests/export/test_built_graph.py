@@ -368,7 +368,7 @@ def test_what_only_torch_gives_is_refused_in_one_line_without_it(
     monkeypatch.setattr(built_graph, "_is_installed", lambda package: package != "torch")
     monkeypatch.setattr(runtime, "_import_torch", missing)
     model = load(tmp_path / "model", device="cpu")
-    assert model.abilities == (("classify",) if kind else ("embed", "rerank"))
+    assert model.abilities == (("classify",) if kind else ("embed", "rerank", "classify_by_labels"))
     with pytest.raises(CheckpointError, match="which ONNX Runtime computes"):
         model.attention("the film")
     with pytest.raises(ConfigError, match="found no torch"):

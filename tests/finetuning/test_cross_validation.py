@@ -1,6 +1,7 @@
 """`--folds`: every training example is predicted by a model that was trained without it; the kept model has all."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import bertsmith
 from bertsmith.app.library import finetuning
 from bertsmith.app.library.finetuning import finetune
-from bertsmith.base.core.errors import ConfigError, RunError
+from bertsmith.base.core.errors import BertsmithError, ConfigError, RunError
 from bertsmith.base.storage.files import read_json, read_json_lines
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.recipes.finetuning import folds
@@ -117,6 +118,40 @@ def test_a_run_that_was_stopped_in_any_fold_ends_with_the_same_bytes(
     finetune(base, "classification", out, train=rows, resume=at != "1", **OPTIONS)
     for name in ("out_of_fold.jsonl", "model/model.safetensors"):
         assert (out / name).read_bytes() == (run / name).read_bytes()
+
+
+def test_folds_in_processes_of_their_own_give_the_same_bytes_also_after_a_stop(
+    run: Path, base: str, rows: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, trained = tmp_path / "run", list[Path]()
+    train = finetuning.run_finetuning
+
+    def recorded(*arguments: Any, **options: Any) -> Any:
+        trained.append(Path(arguments[3]))
+        if trained[-1].name == "2":
+            raise KeyboardInterrupt
+        return train(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(finetuning, "run_finetuning", recorded)
+        with pytest.raises(KeyboardInterrupt):
+            finetune(base, "classification", out, train=rows, workers=2, **OPTIONS)
+    assert [path.name for path in trained] == ["1", "2"]
+    assert all((out / "folds" / number / "report.json").is_file() for number in "123"), "before they are read"
+    shutil.rmtree(out / "folds" / "3")
+    finetune(base, "classification", out, train=rows, workers=3, resume=True, **OPTIONS)
+    names = ["out_of_fold.jsonl", "model/model.safetensors", "folds/3/model/model.safetensors"]
+    for name in [*names, *(f"folds/{number}/average/predictions.jsonl" for number in (1, 2, 3))]:
+        assert (out / name).read_bytes() == (run / name).read_bytes(), name
+
+
+def test_what_a_process_refuses_is_refused_in_one_line(base: str, rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    (tmp_path / "run" / "folds" / "2").mkdir(parents=True)
+    (tmp_path / "run" / "folds" / "2" / "settings.json").write_text("{")
+    with pytest.raises(BertsmithError, match=r"settings\.json"):
+        finetune(base, "classification", tmp_path / "run", train=rows, workers=2, resume=True, **OPTIONS)
+    with pytest.raises(ConfigError, match="`workers` needs `folds`"):
+        finetune(base, "classification", tmp_path / "other", train=rows, workers=2)
 
 
 def test_all_rows_together_decide_about_the_linear_start(

@@ -15,6 +15,7 @@ import bertsmith
 from bertsmith.base.core.errors import BertsmithError
 from bertsmith.base.core.progress import recorded_warnings
 from bertsmith.inference.predictors.named_labels import NONE
+from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.tasks.metrics.calibration import softmax
 from bertsmith.tasks.metrics.vectors import unit
@@ -146,6 +147,45 @@ def test_the_log_probabilities_of_two_models_are_averaged(encoder: str, pairs: P
     np.testing.assert_allclose(shares(both), softmax(np.mean(np.log(alone), axis=0)), atol=1e-6)
 
 
+def test_a_loaded_model_keeps_the_vectors_of_the_last_labels(encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, sizes = bertsmith.load(encoder, device="cpu"), list[int]()
+    embed = Embedder.embed_encoded
+
+    def counted(self: Embedder, encoded: Any) -> Any:
+        sizes.append(len(encoded))
+        return embed(self, encoded)
+
+    monkeypatch.setattr(Embedder, "embed_encoded", counted)
+    for labels in (LABELS, LABELS, dict.fromkeys(LABELS, ""), {**dict.fromkeys(LABELS, ""), "film": "was it good ?"}):
+        answers = model.classify_by_labels(TEXTS, labels)
+        assert answers == bertsmith.classify(TEXTS, labels, model=encoder, device="cpu")
+        sizes[-2:] = []  # of `classify`
+    assert sizes == [3, 3, 3, 3, 4, 3]
+    assert model.classify_by_labels([], LABELS) == []
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "sentence"),
+    [
+        (["film"], {}, "or add `multi_label=True`"),
+        (["film", 3], {}, "labels must be a list"),
+        ({"film": "a", "anna": None}, {}, "labels must be a list"),
+        ("film,anna", {}, "labels must be a list"),
+        (["film", "\ud800"], {}, "valid Unicode in label 2"),
+        (LABELS, {"threshold": 1.5}, "threshold"),
+        (LABELS, {"template": ["{}"]}, "a model of entailment for a template"),
+        (LABELS, {"template": "about {}"}, "list"),
+    ],
+)
+def test_a_loaded_model_refuses_labels_that_it_cannot_tell_apart(encoder: str, labels, options, sentence: str) -> None:
+    model = bertsmith.load(encoder, device="cpu")
+    with pytest.raises(BertsmithError) as refusal:
+        model.classify_by_labels(TEXTS, labels, **options)
+    assert sentence in str(refusal.value)
+    with pytest.raises(BertsmithError, match=r"'names\.txt' twice"):  # no file is read
+        model.classify_by_labels(TEXTS, ["names.txt", "names.txt"])
+
+
 def test_below_the_threshold_the_answer_is_none_of_these(encoder: str) -> None:
     answers = bertsmith.classify(TEXTS, LABELS, model=encoder, device="cpu")
     lowest = min(answers, key=lambda answer: answer.probability)
@@ -229,6 +269,9 @@ def test_tables_come_back_as_tables(encoder: str, tmp_path: Path) -> None:
         ({"calibrate": [{"text": "film", "label": "x"}]}, "expected one of the named labels in"),
         ({"texts": "the good film " * 99}, "there is no file of texts 'the good film"),
         ({"texts": "film,rome", "labels": __file__}, "give the texts first, then the labels"),
+        ({"texts": {"film": "", "rome": ""}, "labels": TEXTS}, "expected the texts first, then the labels"),
+        ({"texts": LABELS, "labels": [{"text": text} for text in TEXTS]}, "texts to classify come before the labels"),
+        ({"labels": "film,,rome"}, "found a blank one"),
         ({"texts": [{"text": "film"}], "text_column": "x"}, "expected the column 'x' in the table 'texts'"),
         ({"template": ["about {}"]}, "`template` needs a model of entailment"),
         ({"text_column": "text"}, "`text_column` needs a table or a file"),

@@ -51,7 +51,9 @@ def write_models(folder: Path) -> dict[str, Path]:
             spec = dataclasses.replace(spec, thresholds=tuple(np.linspace(0.3, 0.7, len(spec.labels)).tolist()))
         write_task_model(paths[name], spec)
     others = {"novels": Path(write_base_model(folder / "novels")), "sentences": _write_sentences(folder)}
-    return {**paths, **others, "stories": Path(write_architecture(folder / "stories", "openai-gpt"))}
+    stories = Path(write_architecture(folder / "stories", "openai-gpt"))
+    entailment = dataclasses.replace(SPECS["on the pair"], labels=("entailment", "neutral", "contradiction"))
+    return {**paths, **others, "stories": stories, "entails": write_task_model(folder / "entails", entailment)}
 
 
 def write_task_model(path: Path, spec: TaskSpec) -> Path:

@@ -34,7 +34,7 @@ def model_of(name: str, task: str | None, *abilities: str, labels: tuple[str, ..
 
 
 MODELS = [
-    model_of("novels", None, "fill", "complete", "next_sentence", "rerank"),
+    model_of("novels", None, "fill", "complete", "next_sentence", "rerank", "classify_by_labels"),
     model_of("reviews", "classification", "classify", labels=("negative", "positive")),
     model_of("mails", "classification", "classify", labels=("Not Spam", "Spam"), weakness=WEAK),
     model_of("same", "classification", "classify", "rerank", labels=("different", "same"), pair=None),
@@ -159,6 +159,11 @@ def answer_of(path: str, asked: dict[str, Any], models: list[dict[str, Any]]) ->
         cut = 16 if "long" in asked["input"] else 0
         read = {"tokens_in": 44, "tokens_used": 44 - cut, "tokens_cut": cut}
         return {"data": data[::-1], "usage": {**read, "prompt_tokens": 44 - cut, "total_tokens": 44 - cut}}
+    if path == "/classify":
+        names = list(asked["labels"])
+        shares = {name: 0.75 if number == 0 else 0.25 / (len(names) - 1) for number, name in enumerate(names)}
+        answer = {"label": names[0], "chosen": names[:1], "probabilities": shares, "cut_tokens": 0}
+        return {"predictions": [answer], "usage": usage, "note": ""}
     if path == "/rerank":
         scores = [{"index": number, "score": 0.9 - 0.2 * number} for number in range(len(asked["passages"]))]
         return {"results": scores[::-1], "usage": usage, "note": CROWDED}

@@ -56,6 +56,11 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
     ("/v1/completions", {"prompt": ["a"] * 50, "model": "stories"}),
     ("/perplexity", {"texts": ["a"] * 500}),
     ("/predict", {"texts": ["a"] * 500, "model": "topics"}),
+    (
+        "/classify",
+        {"texts": ["a"] * 500, "labels": ["\x01" * 9, "film", "anna", "\u00e9"], "multi_label": True, "threshold": 0},
+    ),
+    ("/classify", {"texts": ["a"] * 500, "labels": {"film": "a " * 90, "anna": ""}, "threshold": 1}),
     ("/predict", {"texts": ["\x01." * 9 + " a. " * 300] * 5, "model": "extracts"}),
     ("/predict", {"questions": [{"context": "a", "endings": ["b"] * 50}] * 9}),
     ("/tag", {"texts": ["." * 900] * 3}),
@@ -273,6 +278,10 @@ def test_the_page_about_serving_tells_the_bounds() -> None:
         "| `/predict` | labels": (
             f"{millions(answer_size.labels(base, texts))}",
             f"{texts:,} texts of 2 labels",
+        ),
+        "| `/classify`": (
+            f"{more(lambda n: answer_size.of_labels([''] * n, 1)) - 4 * 2} bytes and four times the name",
+            f"{texts:,} texts, 20 names of 8 letters: {millions(answer_size.of_labels(['a' * 8] * 20, texts))}",
         ),
         "| `/predict` with": (
             f"{texts:,} endings",

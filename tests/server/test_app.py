@@ -159,6 +159,10 @@ CUTS = [
     ("/next", "novels", {"pairs": [["the " * 60, "a " * 10]]}, 73, 9),
     ("/rerank", "novels", {"query": "the " * 70, "passages": ["a", "a " * 65]}, 72 + 3 + 67, 8 + 3),
     ("/rerank", "pairs", {"query": "the " * 20, "passages": ["a", "a " * 20]}, 24 + 43, 11),
+    # Labels count when they are read, which is with the first request that has them.
+    ("/classify", "novels", {"texts": ["the " * 70, "a"], "labels": {"rome": "who ?", "oslo": ""}}, 72 + 3 + 10, 8),
+    ("/classify", "novels", {"texts": ["a"], "labels": {"rome": "who ?", "oslo": ""}, "threshold": 0.9}, 3, 0),
+    ("/classify", "entails", {"texts": ["the " * 40], "labels": ["rome", "oslo"], "template": ["{}"]}, 88, 24),
     ("/tokenize", "novels", {"texts": ["the " * 90]}, 92, 0),
     ("/attention", "novels", {"text": "the", "pair": "film"}, 5, 0),
     ("/v1/embeddings", "novels", {"input": ["the " * 70, "a"]}, 75, 8),
@@ -236,6 +240,7 @@ def test_large_replies_are_serialized_outside_the_event_loop(
         ("/v1/embeddings", "novels", {"input": ["the film", "a"]}, ["the film", "a"]),
         ("/rerank", "novels", {"query": "film", "passages": ["the film", "a"]}, ["film", "the film", "a"]),
         ("/rerank", "pairs", {"query": "film", "passages": ["a"]}, ["film", "a"]),
+        ("/classify", "entails", {"texts": ["a"], "labels": ["who", "film"], "template": ["{}"]}, ["who", "film", "a"]),
     ],
 )
 def test_a_text_of_a_request_is_tokenized_once(
@@ -439,7 +444,8 @@ def test_the_routes_are_documented_without_external_resources(models: dict[str, 
     async def script(client: Client) -> None:
         document = (await client.get("/openapi.json")).json
         asked = [path for path, methods in document["paths"].items() if "post" in methods]
-        known = "/predict /tag /answer /resolve /fill /complete /perplexity /next /rerank /tokenize /attention".split()
+        known = "/predict /classify /tag /answer /resolve /fill /complete /perplexity /next /rerank".split()
+        known += ["/tokenize", "/attention"]
         known += [f"/codes/{name}" for name in "predict anomalies embed fill match next".split()] + ["/memory/answer"]
         assert sorted(asked) == sorted(["/v1/completions", "/v1/embeddings", *known])
         page = (await client.get("/docs")).body.decode()

@@ -43,6 +43,8 @@ ASKED: list[tuple[str, str, Callable[[Model, list[str]], Any]]] = [
     ("pairs", "classify", lambda model, texts: model.classify([("the plot", text) for text in texts])),
     ("pairs", "rerank", lambda model, texts: model.rerank("the plot", texts)),
     ("sentences", "rerank", lambda model, texts: model.rerank("the plot", texts[1:])),
+    ("sentences", "classify_by_labels", lambda model, texts: model.classify_by_labels(texts, ["film", "plot"])),
+    ("entails", "classify_by_labels", lambda model, texts: model.classify_by_labels(texts, ["film", "plot"])),
     ("stars", "score", lambda model, texts: model.score(texts)),
     ("endings", "choose", lambda model, texts: model.choose([("the", [text, "a plot"]) for text in texts])),
     ("names", "tag", lambda model, texts: model.tag(texts)),
@@ -106,6 +108,8 @@ ROUTES: list[tuple[str, str, dict[str, Any]]] = [
     ("/fill", "novels", {"texts": [f"[MASK] {GOOD}", f"[MASK] {POISON}"]}),
     ("/next", "novels", {"pairs": [["a", GOOD], ["a", POISON]]}),
     ("/rerank", "pairs", {"query": "a", "passages": [GOOD, POISON]}),
+    ("/classify", "sentences", {"texts": [GOOD, POISON], "labels": {"film": "", "plot": ""}}),
+    ("/classify", "entails", {"texts": [GOOD, POISON], "labels": {"film": "", "plot": "", "anna": ""}}),
     ("/attention", "novels", {"text": POISON}),
     ("/v1/embeddings", "novels", {"input": [GOOD, POISON]}),
 ]
@@ -125,6 +129,11 @@ def test_the_server_refuses_such_an_item_and_answers_the_requests_next_to_it(mod
                 assert path == "/attention" or " 2; found NaN or infinity" in wrong.error, (path, wrong.error)
 
     asyncio.run(run())
+
+
+def test_a_label_without_numbers_is_named(models: dict[str, Model]) -> None:
+    with pytest.raises(InputError, match=f"expected numbers from the model for the label '{POISON}'; found NaN"):
+        models["sentences"].classify_by_labels([GOOD], ["film", POISON])
 
 
 @pytest.mark.parametrize("suffix", ["npy", "parquet"])

@@ -29,7 +29,7 @@ from tasks.task_samples import CONFIG, SPECS, TOKENIZER, write_base_model
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 VIEWS = "fill complete next classify score choose tag answer write extract resolve".split()
-VIEWS += "codes anomalies gaps follow match memory compare rerank pieces attention".split()
+VIEWS += "codes anomalies gaps follow match memory compare label rerank pieces attention".split()
 DESKTOP, PHONE, TALL_PHONE = ({"width": w, "height": h} for w, h in ((1280, 860), (360, 740), (390, 780)))
 PICTURES = "BERTSMITH_PICTURES"  # a folder for pictures of the page
 PICTURED = "BERTSMITH_PICTURED_MODELS"  # models, as NAME=FOLDER or FOLDER, joined as in PATH, to picture with
@@ -398,6 +398,8 @@ def test_similar_texts_and_ranked_passages(visit):
     for row, line in zip(vectors, section.locator("tbody tr").all(), strict=True):
         wanted = [np.dot(row, other) / np.linalg.norm(row) / np.linalg.norm(other) for other in vectors]
         assert _lines(line, "td") == [f"{cosine:.2f}" for cosine in wanted]
+    assert _lines(visit.run("label"), ".bars li .number") == ["75.0%", "12.5%", "12.5%"]
+    assert visit.page.locator("section:visible .answer").inner_text().startswith("billing")
     assert _lines(visit.run("rerank"), ".bars li .number") == ["0.900", "0.700", "0.500", "0.300", "0.100"]
     assert _lines(visit.page, "section:visible .note") == [f"T{CROWDED[1:]}."]
 

@@ -82,7 +82,7 @@ class Draw:
     def asked(self) -> Asked:
         name = self.draw.choice([*"embed base64 classify pair topics long score choose tag words answer doubt".split(),
                                  *"write extract resolve fill complete completion perplexity next rerank".split(),
-                                 *"cosine tokenize attention".split()]).item()  # fmt: skip
+                                 *"cosine tokenize attention named entailed".split()]).item()  # fmt: skip
         return getattr(self, f"_{name}")()
 
     def _embed(self, encoding: str = "float") -> Asked:
@@ -273,6 +273,25 @@ class Draw:
 
     def _cosine(self) -> Asked:
         return self._rerank(self.draw.choice(["novels", "sentences"]).item())
+
+    def _named(self, name: str = "novels", **options: Any) -> Asked:
+        texts, names = self.some(self.text), ["film", "anna ?", "rome_oslo"][: int(self.draw.integers(2, 4))]
+        options["multi_label"] = bool(self.draw.random() < 0.5)
+        if self.draw.random() < 0.5:
+            options["threshold"] = round(self.draw.random(), 1)
+        labels = {label: self.text(4).strip() for label in names} if self.draw.random() < 0.5 else names
+        model = self.models[name]
+
+        def bare() -> Any:
+            return [model.classify_by_labels([text], labels, **options)[0].to_dict() for text in texts]
+
+        body = {"model": name, "texts": texts, "labels": labels, **options}
+        return self._with("/classify", body, _predictions, bare)
+
+    def _entailed(self) -> Asked:
+        if self.draw.random() < 0.5:
+            return self._named("sentences")
+        return self._named("entails", template=["{} ?", "the {} ."] if self.draw.random() < 0.5 else [])
 
     def _tokenize(self) -> Asked:
         name = self.draw.choice(list(self.models)).item()

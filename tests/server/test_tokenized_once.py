@@ -48,6 +48,13 @@ BODIES: list[tuple[str, str, dict[str, Any]]] = [
     ("/next", "novels", {"pairs": [["text1", "text2"], ["text1", "text3"]]}),
     ("/rerank", "pairs", {"query": "text1", "passages": ["text2", "text3"]}),
     ("/rerank", "novels", {"query": "text1", "passages": ["text2", "text3"]}),
+    ("/classify", "novels", {"texts": ["text1 film", "text2"], "labels": {"text3": "text4", "text5": ""}}),
+    ("/classify", "sentences", {"texts": ["text1 film"], "labels": ["text3", "text5"], "multi_label": True}),
+    (
+        "/classify",
+        "entails",
+        {"texts": ["text1 film", "text2"], "labels": {"film": "text4", "text5": ""}, "template": ["a {} ?"]},
+    ),
     ("/tokenize", "reviews", {"texts": ["text1 film", "text2"]}),
     ("/attention", "novels", {"text": "text1", "pair": "text2"}),
 ]
@@ -73,6 +80,12 @@ CALLS: list[tuple[str, str, Callable[[Model], object]]] = [
     ("features", "novels", lambda model: model.features([["text1", "text2"], ["text3"]])),
     ("rerank", "pairs", lambda model: model.rerank("text1", ["text2", "text3"])),
     ("rerank", "sentences", lambda model: model.rerank("text1", ["text2", "text3"])),
+    ("classify_by_labels", "novels", lambda model: model.classify_by_labels(["text1", "text2"], ["text3", "text4"])),
+    (
+        "classify_by_labels",
+        "entails",
+        lambda model: model.classify_by_labels(["text1"], ["text3", "text4"], template=["a {} ?"]),
+    ),
     ("attention", "novels", lambda model: model.attention("text1", "text2")),
     ("tokens", "novels", lambda model: model.tokens(["text1", "text2"])),
     ("pieces", "novels", lambda model: model.pieces(["text1", "text2"])),

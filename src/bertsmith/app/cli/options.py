@@ -223,10 +223,10 @@ def number_or_auto(value: str) -> int | None:
 def names(listed: str) -> list[str]:
     """The parts of a list with commas.
 
-    >>> names("tf-idf, bert"), names("")
-    (['tf-idf', 'bert'], [])
+    >>> names("tf-idf, bert"), names("bert,"), names("")
+    (['tf-idf', 'bert'], ['bert', ''], [])
     """
-    return [part.strip() for part in listed.split(",") if part.strip()]
+    return [part.strip() for part in listed.split(",")] if listed.strip() else []
 
 
 def print_json(value: Any) -> None:

@@ -3,8 +3,9 @@
 from collections.abc import Collection
 from typing import Any
 
+from bertsmith.app.library.by_labels import BY_LABELS
 from bertsmith.base.core.errors import CheckpointError
-from bertsmith.inference.predictors.pair_scorer import can_score_pairs
+from bertsmith.inference.predictors.pair_scorer import can_score_pairs, entailed_label
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.pretraining_heads import PretrainedPredictor
 from bertsmith.tasks.encoding.engine import MASKED
@@ -74,9 +75,11 @@ def find_abilities(
         abilities += ["next_sentence"] if {"nsp", "pooler"} <= set(parts) else []
     if encoder is not None and encoder.has_vectors:
         abilities += ["embed", "features"] if encoder.is_torch else ["embed"]
-    if predictor is None:
-        return (*abilities, "rerank")
-    return (*abilities, "rerank") if can_score_pairs(predictor.task.spec) else tuple(abilities)
+    spec = None if predictor is None else predictor.task.spec
+    abilities += ["rerank"] if spec is None or can_score_pairs(spec) else []
+    if encoder is not None and (encoder.has_vectors if spec is None else entailed_label(spec) is not None):
+        abilities.append(BY_LABELS)
+    return tuple(abilities)
 
 
 def shown_pieces(text: Pieces, vocabulary: Vocabulary) -> dict[str, Any]:

@@ -4,15 +4,19 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Mapping
+from concurrent.futures import as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bertsmith.base.core.errors import RunError
-from bertsmith.base.core.progress import duration, quiet, recorded_warnings, said_once, tell
+import torch
+
+from bertsmith.base.core.errors import BertsmithError, RunError
+from bertsmith.base.core.progress import counted, duration, quiet, recorded_warnings, said_once, tell
 from bertsmith.base.core.requests import path_or_none, takes
-from bertsmith.base.core.settings import AUTO, require_other
+from bertsmith.base.core.settings import AUTO, require, require_other
 from bertsmith.base.machine.runtime import Rank
 from bertsmith.base.processes.distributed import in_process_group, on_first_rank, result_of_first_rank, started_before
+from bertsmith.base.processes.workers import worker_pool
 from bertsmith.base.storage.files import write_json
 from bertsmith.base.storage.locks import require_new_or_started, require_new_run
 from bertsmith.models.checkpoints.load import load_any
@@ -144,6 +148,9 @@ def _by_folds(
     writes = examples.spec.kind == GENERATION
     seeds = request.seeds or usual_seeds(len(examples.data.train), chosen.rates.keep, writes=writes)
     seconds: list[float] = []  # of the folds that were not finished before
+    if request.workers > 1:
+        _train_folds(request, chosen, rank, seeds=seeds, resume=resume)
+        resume = True  # reads what the processes wrote; what one of them refused is refused here again
     for number in range(1, request.folds + 1):
         with quiet(warnings=True):  # those of the file were given for all examples
             of_fold = read_examples(request, number)
@@ -173,6 +180,31 @@ def _by_folds(
         label="all examples: training",
         validation=validation,
     )
+
+
+def _train_folds(request: FinetuneRequest, chosen: Chosen, rank: Rank, *, seeds: int, resume: bool) -> None:
+    """Trains the folds in several processes; as many threads in each as in this one give the same bytes."""
+    require(
+        rank.count == 1,
+        expected="one process for --workers",
+        found=f"{rank.count} of torchrun",
+        fix="leave --workers or torchrun out",
+    )
+    numbers = range(1, request.folds + 1) if request.folds else range(0)
+    threads = torch.get_num_threads()
+    with worker_pool(min(request.workers, len(numbers)), RunError, torch.set_num_threads, threads) as pool:
+        folds = [pool.submit(_train_fold, request, chosen, number, seeds, resume) for number in numbers]
+        for count, fold in enumerate(as_completed(folds), start=1):
+            fold.result()
+            tell(f"{count} of {counted(len(numbers), 'fold')} trained")
+
+
+def _train_fold(request: FinetuneRequest, chosen: Chosen, number: int, seeds: int, resume: bool) -> None:
+    """Trains a fold in a process of its own, without output."""
+    with quiet(warnings=True), contextlib.suppress(BertsmithError):
+        examples = read_examples(request, number)
+        of_fold = request.replaced(out=Path(request.out) / FOLDS / str(number))
+        _train(of_fold, examples, load_any(request.source), chosen, Rank(), seeds=seeds, resume=resume, label="")
 
 
 def _train(

@@ -22,6 +22,8 @@ from bertsmith.app.library.abilities import (
     require_attention,
     shown_pieces,
 )
+from bertsmith.app.library.answers import predicted, scored_by_pairs, scored_by_vectors
+from bertsmith.app.library.by_labels import BY_LABELS, LabelReader, Question
 from bertsmith.app.library.inputs import (
     Text,
     checked_sentences,
@@ -40,12 +42,11 @@ from bertsmith.app.library.opening import Opening
 from bertsmith.app.library.reading import Reading, WordReading
 from bertsmith.app.library.table_answers import predicted_table, texts_of
 from bertsmith.base.core.errors import ConfigError
-from bertsmith.base.core.progress import counted, quiet, unseen
+from bertsmith.base.core.progress import counted, quiet
 from bertsmith.base.core.requests import parameters_named
 from bertsmith.base.core.tables import File, Table
 from bertsmith.base.machine.runtime import require_torch
 from bertsmith.inference.predictors.completion import Completion
-from bertsmith.inference.predictors.pair_scorer import PairScorer
 from bertsmith.inference.predictors.perplexity import Perplexity, perplexities
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.pretraining_heads import Continuation, FilledText, PretrainedPredictor
@@ -67,7 +68,7 @@ from bertsmith.tasks.specs.predictions import (
     TagsPrediction,
     TextPrediction,
 )
-from bertsmith.tasks.specs.task import GENERATION, Prediction
+from bertsmith.tasks.specs.task import GENERATION
 from bertsmith.tasks.specs.tokenized import encoded_texts, tokenized
 from bertsmith.text.tokenizers.tokenizer import SpecialTokens, Tokenizer
 
@@ -136,6 +137,7 @@ class Model:
         if loaded is not None:
             trained = None if predictor is not None else tuple(parts)
             embedder = Embedder(loaded.engine.encoder(loaded.tokenizer, trained))
+        self._by_labels: Any = None if embedder is None else LabelReader(name, predictor, embedder)
         self.hooked: tuple[Hooked, ...] = () if embedder is None else embedder.encoder.hooked
         if loaded is not None:
             self.hooked = loaded.engine.hooked
@@ -255,6 +257,18 @@ class Model:
     def classify(self, texts: Sequence[Text]) -> list[LabelPrediction]:
         """The label of each text or pair, with the probabilities of all labels."""
         return self._answered("classify", texts)
+
+    def classify_by_labels(
+        self, texts: Sequence[str], labels: Sequence[str] | Mapping[str, str], **options: Any
+    ) -> list[LabelPrediction]:
+        """The label of each text among labels that are only named, as by `bertsmith.classify`.
+
+        Args:
+            labels: names, or descriptions by name; the vectors of the last few sets of them are kept.
+            options: multi_label, threshold and template, as there.
+        """
+        self._require(BY_LABELS)
+        return list(self._by_labels.classify(checked_texts(texts), labels, **options))
 
     def score(self, texts: Sequence[Text]) -> list[NumberPrediction]:
         """The predicted number of each text or pair; raises the same errors as `classify`."""
@@ -454,7 +468,7 @@ class Model:
         return self._attention(self.read([text if pair is None else (text, pair)], "attention")[0][0])
 
     def read(
-        self, items: Sequence[Any], ability: str, *, prompt: str | None = None
+        self, items: Sequence[Any], ability: str, *, prompt: str | None = None, question: Question | None = None
     ) -> tuple[Sequence[Any], list[list[int]]]:
         """The items of a request with their pieces, and the tokens of each of their rows, before truncation.
 
@@ -464,10 +478,13 @@ class Model:
             items: one for each answer; for `rerank`, pairs with the same query.
             ability: the method; "pieces" for the tokenizer alone, "embed_ids" for ids that `check_ids` let pass.
             prompt: for vectors, as in `embed`.
+            question: for `classify_by_labels`, names with descriptions, whether a text may have several, and templates.
 
         Raises:
             BertsmithError: the model cannot do this, or an item is none of this method.
         """
+        if question is not None:
+            return self._by_labels.read(items, question)  # type: ignore[no-any-return]
         return self._reading.read(items, ability, prompt)
 
     def compute(self, ability: str, items: Sequence[Any], **options: Any) -> Sequence[Any]:
@@ -490,6 +507,7 @@ class Model:
             "rerank": self._score,
             "answer": self._answer,
             "next_sentence": self._judge,
+            BY_LABELS: getattr(self._by_labels, "compute", self._predict),
         }
         if self._pretrained is not None:
             computes |= {
@@ -551,17 +569,8 @@ class Model:
         return self._predict(examples_of(ability, items), **settings)
 
     def _predict(self, examples: Sequence[Any], **settings: Any) -> list[Any]:
-        """The predictions of examples; those of texts and of pairs are computed separately if there are both."""
         assert self._predictor is not None
-        predictor = searching(self._predictor, **settings) if settings else self._predictor
-        is_pair = [getattr(example, "second", None) is not None for example in examples]
-        answers: dict[int, Prediction] = {}
-        for kind in sorted(set(is_pair)):
-            numbers = [number for number, of_pair in enumerate(is_pair) if of_pair == kind]
-            part = [examples[number] for number in numbers]
-            answers |= zip(numbers, predictor.predict(part, unseen), strict=True)
-        warn_cut(answers[number].cut_tokens for number in range(len(examples)))
-        return [answers[number] for number in range(len(examples))]
+        return predicted(searching(self._predictor, **settings) if settings else self._predictor, examples)
 
     def _answer(self, questions: Sequence[QuestionExample], n_best: int) -> list[AnswerPrediction]:
         answers = self._predict(questions)
@@ -580,17 +589,8 @@ class Model:
     def _score(self, pairs: Sequence[TextExample], query: str = "") -> list[tuple[float, Vectors | None]]:
         """The scores of pairs with the same query; see `compute`."""
         if self._predictor is not None:
-            with quiet():
-                scored = PairScorer(self._predictor).scored(pairs)
-            warn_cut(cut for _, cut in scored)
-            return [(score, None) for score, _ in scored]
-        encoded = encoded_texts(pairs, self.tokenizer)
-        texts = encoded.select(np.concatenate([[0], np.arange(1, len(encoded), 2)]))  # the query once
-        vectors, cut = self._embedder_of(None, True, None).embed_encoded(texts)
-        warn_cut(cut.tolist())
-        # Not a matrix product: its last digits depend on the position of a row.
-        scores = (vectors[1:] * vectors[0]).sum(axis=1)
-        return [(float(score), vector) for score, vector in zip(scores, vectors[1:], strict=True)]
+            return scored_by_pairs(self._predictor, pairs)
+        return scored_by_vectors(self._embedder_of(None, True, None), pairs)
 
     def _attention(self, example: TextExample) -> "Attention":
         from bertsmith.app.library.attention import attention_of

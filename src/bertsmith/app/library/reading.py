@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from bertsmith.app.library.abilities import EMBED_IDS, OF_TASKS, PIECES
+from bertsmith.app.library.by_labels import BY_LABELS
 from bertsmith.app.library.inputs import (
     Text,
     checked_sentences,
@@ -130,4 +131,4 @@ class Reading:
 
     def _is_for_vectors(self, ability: str) -> bool:
         """Whether a method prepares texts as `embed` does."""
-        return ability == "embed" or (ability == "rerank" and self.predictor is None)
+        return ability == "embed" or (ability in ("rerank", BY_LABELS) and self.predictor is None)

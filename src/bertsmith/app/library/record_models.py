@@ -130,11 +130,9 @@ class ModelWithRecords:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._texts, name)
 
-    def read(
-        self, items: Sequence[Any], ability: str, *, prompt: str | None = None
-    ) -> tuple[Sequence[Any], list[list[int]]]:
+    def read(self, items: Sequence[Any], ability: str, **options: Any) -> tuple[Sequence[Any], list[list[int]]]:
         """The items of a request as the model reads them, and the tokens of each."""
-        return self._of(ability).read(items, ability, prompt=prompt)
+        return self._of(ability).read(items, ability, **options)
 
     def compute(self, ability: str, items: Sequence[Any], **options: Any) -> Sequence[Any]:
         """The answers to items that `read` has read."""

@@ -1,7 +1,7 @@
 """Classification of texts without labelled rows, by the names of the labels."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -63,6 +63,10 @@ def classify_file(request: ClassifyRequest, out: Path | None, *, replace: bool) 
 def requested_zero_shot(request: ClassifyRequest) -> ZeroShotPredictor:
     """The predictor of a request, calibrated if it says so."""
     texts = cast("Any", request.texts)
+    if isinstance(texts, Mapping):
+        raise InputError(
+            expected="the texts first, then the labels", found="descriptions by name as the texts", fix="swap them"
+        )
     is_file, is_table = isinstance(texts, str | Path), has_rows(texts) or _is_table_file(texts)
     require_other("text_column" not in request.given or is_file or is_table, "--text-column", "a table or a file")
     require_other("bad_bytes" not in request.given or (is_file and not is_table), "--bad-bytes", "a text file or stdin")

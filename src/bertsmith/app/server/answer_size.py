@@ -20,6 +20,7 @@ _NUMBER = 48  # float32, and up to 22 characters, twice
 _PACKED = 16  # float32 in base64
 _CANDIDATE = 512  # a piece with its probability, under two keys
 _LABEL = 192
+_NAMED = 240  # a label that may be among those predicted
 _SHARE = 128  # a text or a number of a list, as an object, and in JSON twice
 _CODE = 832  # a code with its probability, as an object, and in JSON twice
 _WORD = 960  # a word with its tag, and an entity around it
@@ -73,6 +74,11 @@ def scores(model: "Model", count: int) -> AnswerSize:
 def labels(model: "Model", count: int) -> AnswerSize:
     """The size of labels with the probabilities of all labels."""
     return AnswerSize(count * (_ITEM + _of_all(model.labels)))
+
+
+def of_labels(names: Sequence[str], count: int) -> AnswerSize:
+    """The size of labels that the request names, with the probabilities of all."""
+    return AnswerSize(count * (_ITEM + sum(_NAMED + 4 * _json(name) for name in names)))
 
 
 def texts(model: "Model", count: int, answers: int | None = None, longest: int | None = None) -> AnswerSize:

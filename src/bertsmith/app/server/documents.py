@@ -208,6 +208,7 @@ def _resolved(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Mapping[
 EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "/v1/embeddings": {"model": "MODEL", "input": ["a text", "another"]},
     "/predict": {"texts": ["Buy these pills", "The minutes of the meeting"]},
+    "/classify": {"texts": ["I was charged twice"], "labels": {"billing": "invoices and payments", "hardware": ""}},
     "/tag": {"texts": ["Jim Henson lived in New York"]},
     "/answer": {"questions": [{"question": "Who lived there?", "context": "Jim Henson lived in New York."}]},
     "/resolve": {"pronouns": [{"text": "Anna saw that she had won.", "pronoun": [14, 17], "candidates": [[0, 4]]}]},

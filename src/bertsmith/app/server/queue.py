@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 Options = tuple[tuple[str, Any], ...]
 
 # Truncated tokens are counted from the length of a row, or reported by an answer; for others, long texts are refused.
-_CUT_BY_LENGTH = ("embed", "rerank")
+_CUT_BY_LENGTH = ("embed", "rerank", "classify_by_labels")
 _CUT_BY_ANSWER = ("next_sentence", "classify", "score", "choose", "tag", "answer", "generate", "extract", "resolve")
+_READ_WITH = ("prompt", "question")  # options of `Model.read`
 _LONGEST_RETRY = 60  # seconds
 _FORGETTING = 0.8  # decay of the moving average of seconds per text, with each batch
 
@@ -246,8 +247,8 @@ class WorkQueue:
     def _measure(self, work: Work) -> bool:
         """Reads a request and counts its tokens; returns False if it was refused, as invalid or because of its size."""
         try:
-            prompt = dict(work.options).get("prompt")
-            work.read, work.lengths = self.model.read(work.items, work.ability, prompt=prompt)
+            options = {name: value for name, value in work.options if name in _READ_WITH}
+            work.read, work.lengths = self.model.read(work.items, work.ability, **options)
             work.used = [read_at_most(self.model, work.ability, of_item) for of_item in work.lengths]
         except BertsmithError as error:
             self._fail(work, of_user_error(error))

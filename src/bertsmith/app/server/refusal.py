@@ -39,6 +39,7 @@ _EXPECTED: Mapping[str, str] = {
     "tuple_type": "a pair of texts",
     "too_long": "a pair of texts",
     "model_type": "an object",
+    "dict_type": "an object",
     "too_short": "a list of at least {min_length}",
     "greater_than_equal": "at least {ge}",
     "less_than_equal": "at most {le}",

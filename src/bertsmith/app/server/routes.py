@@ -229,6 +229,23 @@ async def predict(service: Service, request: Request, body: schemas.PredictAsked
     return listed(host, work, small=small, note=note)
 
 
+@post("/classify", schemas.ClassifyAsked, schemas.ClassifyReply)
+async def classify(service: Service, request: Request, body: schemas.ClassifyAsked) -> Listed:
+    """The label of each text among labels that are only named."""
+    host, ability = service.hosts.find(body.model, "classify_by_labels")
+    pairs, texts = body.pairs, len(body.texts)
+    if host.model.task is None:  # reads texts and labels alone, or else each text with a sentence about each label
+        rows = texts + sum(1 + bool(description) for _, description in pairs)
+    else:
+        rows = texts * len(pairs) * max(1, len(body.template))
+    options = (("question", (pairs, body.multi_label, tuple(body.template))), ("threshold", body.threshold))
+    size = answer_size.of_labels([name for name, _ in pairs], texts)
+    work = await service.work(
+        request, host, ability, body.texts, size, options, texts=rows, others=(pairs, body.template)
+    )
+    return listed(host, work, small=texts * len(pairs))
+
+
 @post("/tag", schemas.TagAsked, schemas.TagReply)
 async def tag(service: Service, request: Request, body: schemas.TagAsked) -> Listed:
     """The entities of each text, and the tag of each word."""

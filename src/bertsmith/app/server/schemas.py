@@ -95,6 +95,34 @@ class PredictAsked(Asked):
         return self
 
 
+class ClassifyAsked(Asked):
+    """Texts, and labels to choose from, which the model was not trained on."""
+
+    texts: Items[str]
+    labels: Items[str] | dict[str, str] = Field(description="names of the labels, or descriptions by name")
+    multi_label: bool = Field(default=False, description="a text may have several labels, or none")
+    threshold: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            le=1,
+            description="answer `none of these` where the best label has a lower probability; with multi_label, "
+            "predict the labels from this probability on, by default 0.5",
+        ),
+    ] = None
+    template: Texts = Field(
+        default_factory=list,
+        description="for a model of entailment: sentences with {} for the label, whose scores are averaged; by default "
+        "`This example is {}.`",
+    )
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """The names with their descriptions."""
+        pairs = self.labels.items() if isinstance(self.labels, dict) else ((name, "") for name in self.labels)
+        return tuple((name.strip(), description.strip()) for name, description in pairs)
+
+
 class TagAsked(Asked):
     """Texts to tag; a list of words is not split further."""
 
@@ -214,6 +242,21 @@ class PredictReply(Reply):
     """
 
     predictions: list[dict[str, Any]]
+
+
+class LabelAnswer(BaseModel):
+    """The label of a text; of several labels, those that are predicted, separated by commas."""
+
+    label: str
+    chosen: list[str] = Field(description="the predicted labels")
+    probabilities: dict[str, float | None]
+    cut_tokens: int
+
+
+class ClassifyReply(Reply):
+    """The answers, in the order of the texts."""
+
+    predictions: list[LabelAnswer]
 
 
 class ResolvedName(BaseModel):

@@ -129,6 +129,7 @@ class Service:
         size: AnswerSize,
         options: Options = (),
         texts: int = 0,
+        others: Sequence[Any] = (),
         deadline: float = math.inf,
     ) -> Work:
         """The finished work of a request.
@@ -141,6 +142,7 @@ class Service:
             size: of the answers.
             options: options of the request.
             texts: number of texts, if it is more than one per item.
+            others: texts of the request that are no items, for the limit on characters.
             deadline: the time of the event loop when it must be finished, if that is before its own timeout.
 
         Raises:
@@ -148,7 +150,7 @@ class Service:
                 full, or too much memory is held; 503, timeout before the model started; 504, before it finished.
             ClientGoneError: the client disconnected; what had not started was dropped.
         """
-        self._require_small(max(texts, len(items)), characters(items))
+        self._require_small(max(texts, len(items)), characters(items) + characters(others))
         queue = host.text if ability == "pieces" else host.work
         lease: Lease = request.state.answers
         work = queue.put(ability, items, options, size, lease)

@@ -11,7 +11,8 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,6 +32,7 @@ _mute = 0  # number of the blocks that silence warnings too
 _said: list[set[str]] = []  # what was written in each open `said_once` block
 _recorded: list[list[str]] = []  # the warnings in each open `recorded_warnings` block
 _lock = threading.Lock()
+_wording: ContextVar[Callable[[str], str]] = ContextVar("how lines are worded", default=str)
 
 
 @contextlib.contextmanager
@@ -106,7 +108,22 @@ def tell_row(text: str) -> None:
         _say(text)
 
 
+@contextlib.contextmanager
+def worded(wording: Callable[[str], str]) -> Iterator[None]:
+    """A context in which lines to stderr are worded by a function, such as one that names parameters, not options.
+
+    Recorded warnings stay as they are.
+    """
+    before = _wording.get()
+    token = _wording.set(lambda line: before(wording(line)))
+    try:
+        yield
+    finally:
+        _wording.reset(token)
+
+
 def _say(line: str) -> None:
+    line = _wording.get()(line)
     with _lock:
         if any(line in said for said in _said):
             return

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, ParamSpec, Self, TypeVar, get_args, get_origin
 
 from bertsmith.base.core.errors import BertsmithError, ConfigError, InputError, nearest_path
+from bertsmith.base.core.progress import worded
 from bertsmith.base.core.settings import field_help, help_field, require, require_allowed, require_type
 from bertsmith.base.core.tables import File, as_file, is_table, local_path
 
@@ -252,10 +253,7 @@ def takes(
                         fix=f"leave {name} out",
                     )
             by_field: dict[str, Any] = {of_option[name]: value for name, value in values.items()}
-            try:
-                signature.bind(*arguments, **by_field)
-            except TypeError as error:
-                raise TypeError(f"{function.__name__}(): {error}") from None
+            _require_arguments(function.__name__, signature, known, arguments, by_field)
             with parameters_named(known.values()):
                 return function(request(*arguments, **by_field))
 
@@ -266,6 +264,33 @@ def takes(
         return called
 
     return decorate
+
+
+def _require_arguments(
+    function: str,
+    signature: inspect.Signature,
+    fields: "Mapping[str, dataclasses.Field[Any]]",
+    arguments: Sequence[Any],
+    values: Mapping[str, Any],
+) -> None:
+    """Raises ConfigError unless a call has each argument that it needs, and each once."""
+    parameters = signature.parameters.values()
+    in_order = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+    required = [each.name for each in parameters if each.default is each.empty]
+    expected = f"{function}({', '.join(required)}{', ...' * (len(signature.parameters) > len(required))})"
+    if len(arguments) > len(in_order):
+        raise ConfigError(
+            expected=expected,
+            found=f"{len(arguments)} arguments without a name",
+            fix="write the others as name=value",
+        )
+    by_order = in_order[: len(arguments)]
+    if twice := [name for name in by_order if name in values]:
+        raise ConfigError(expected=expected, found=f"{twice[0]} twice", fix="give it by its place or by its name")
+    if missing := [name for name in required if name not in {*by_order, *values}]:
+        about = field_help(fields[missing[0]])
+        help = textwrap.shorten(with_parameters(about.library or about.help, fields.values()), 100, placeholder=" ...")
+        raise ConfigError(expected=expected, found=f"no {' and no '.join(missing)}", fix=f"give {missing[0]}: {help}")
 
 
 def call(function: Callable[..., Result], request: Request) -> Result:
@@ -298,12 +323,22 @@ def options_named() -> Iterator[None]:
 
 @contextlib.contextmanager
 def parameters_named(fields: "Iterable[dataclasses.Field[Any]]") -> Iterator[None]:
-    """A context in which errors name parameters of the library in place of options; also a decorator of functions."""
-    try:
+    """A context in which errors, and lines to stderr, name parameters of the library in place of options.
+
+    It is also a decorator of functions.
+    """
+    if _OPTIONS_ARE_NAMED.get():
         yield
+        return
+
+    def wording(text: str) -> str:
+        return with_parameters(text, fields)
+
+    try:
+        with worded(wording):
+            yield
     except BertsmithError as error:
-        if not _OPTIONS_ARE_NAMED.get():
-            error.reword(lambda text: with_parameters(text, fields))
+        error.reword(wording)
         raise
 
 

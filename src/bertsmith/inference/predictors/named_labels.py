@@ -62,7 +62,7 @@ def named_labels(
         ConfigError: there are no labels, one is blank or there twice, or there is nothing to choose from.
     """
     if isinstance(labels, Mapping):
-        labels = [{"name": name, "description": text} for name, text in labels.items()]
+        return labels_of_pairs(pairs_of_labels(labels), multi_label=multi_label)
     table = as_file(labels, "labels") if has_rows(labels) else None
     if isinstance(labels, list | tuple) and len(labels) == 1 and _is_file(str(labels[0])):
         labels = str(labels[0])  # the command line has a list of one path
@@ -82,6 +82,19 @@ def named_labels(
             fix="put all labels into the file, or none",
         )
     return checked_labels(several, source, multi_label=multi_label)
+
+
+def pairs_of_labels(labels: Sequence[str] | Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The name and the description of each of some names, or of some descriptions by name."""
+    names = labels if isinstance(labels, Mapping) else as_list(labels)
+    require_type("labels", names, Sequence[str] | Mapping[str, str])
+    pairs = names.items() if isinstance(names, Mapping) else ((name, "") for name in names)
+    return tuple((name.strip(), description.strip()) for name, description in pairs)
+
+
+def labels_of_pairs(pairs: Sequence[tuple[str, str]], *, multi_label: bool) -> tuple[NamedLabel, ...]:
+    """The labels with these names and descriptions; raises ConfigError as `named_labels`."""
+    return checked_labels([NamedLabel(name=name, description=text) for name, text in pairs], multi_label=multi_label)
 
 
 def checked_labels(several: Sequence[NamedLabel], source: str = "", *, multi_label: bool) -> tuple[NamedLabel, ...]:
@@ -130,7 +143,7 @@ def _read_labels(path: Path, encoding: str) -> list[NamedLabel]:
         raise InputError(
             expected=f"the columns name, description and examples in {quoted(path)}",
             found=repr(unknown[0]),
-            fix="rename it or leave it out; labelled texts are read by --calibrate",
+            fix="rename it or leave it out; texts to classify come before the labels, labelled ones go to --calibrate",
         )
     name, description, examples = (first_known(columns, names) for names in (_NAMES, _DESCRIPTIONS, _EXAMPLES))
     if rows and name is None:

@@ -11,11 +11,20 @@ from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.text.tokenizers.encoded import Encoded
 
 RELEVANT = "relevant"
+_ENTAILMENT = "entail"  # what the name of the label begins with
 
 
 def can_score_pairs(spec: TaskSpec) -> bool:
     """Whether a model of this task gives a pair of texts one score."""
     return spec.kind in ("classification", "regression") and spec.pair is not False and not spec.multi_label
+
+
+def entailed_label(spec: TaskSpec) -> int | None:
+    """The number of the label of a model of pairs that says that the second text follows from the first, if any."""
+    if spec.kind != "classification" or spec.pair is False or spec.multi_label:
+        return None
+    names = enumerate(label.lower() for label in spec.labels)
+    return next((number for number, name in names if name.startswith(_ENTAILMENT)), None)
 
 
 class PairScorer:

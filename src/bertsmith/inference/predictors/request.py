@@ -234,14 +234,19 @@ class ClassifyRequest(Request, EncodingSettings, ComputeSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for template in self.template:
-            require(
-                "{}" in template,
-                expected="a template with {} for the label",
-                found=repr(template),
-                fix="write {} where the label belongs, as in 'It is about {}.'",
-            )
+        require_templates(self.template)
         require_other(self.label_column is None or self.calibrate is not None, "--label-column", "--calibrate")
+
+
+def require_templates(templates: Sequence[str]) -> None:
+    """Returns if all templates have a place for the label."""
+    for template in templates:
+        require(
+            "{}" in template,
+            expected="a template with {} for the label",
+            found=repr(template),
+            fix="write {} where the label belongs, as in 'It is about {}.'",
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,19 +12,21 @@ Source: Yin, Hay and Roth (2019), "Benchmarking Zero-shot Text Classification", 
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.base.core.errors import CheckpointError, InputError
+from bertsmith.base.core.errors import CheckpointError, InputError, NotFiniteError
 from bertsmith.base.core.progress import counted, tell, warn
 from bertsmith.base.core.settings import require
 from bertsmith.base.machine.runtime import Runtime
 from bertsmith.inference.predictors.loading import load_predictor, said_weak
 from bertsmith.inference.predictors.named_labels import NONE, NamedLabel
+from bertsmith.inference.predictors.pair_scorer import entailed_label
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.models.checkpoints.load import load_any
@@ -32,22 +34,25 @@ from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.checkpoints.onnx_folder import is_onnx_folder
 from bertsmith.models.checkpoints.sentence_transformers import read_recipe
 from bertsmith.models.model_files.metadata import SIMILARITY, n_gram_folder, read_metadata
-from bertsmith.tasks.baselines.linear import fit_linear
+from bertsmith.tasks.baselines.linear import LinearModel, fit_linear
 from bertsmith.tasks.datasets.examples import Example, TextExample, is_blank
 from bertsmith.tasks.datasets.labels import labels_of
 from bertsmith.tasks.encoding.engine import TASK
+from bertsmith.tasks.encoding.row_encoder import Vectors
 from bertsmith.tasks.metrics.calibration import HIGHEST_TEMPERATURE, LOWEST_TEMPERATURE, fit_temperature, softmax
 from bertsmith.tasks.metrics.vectors import unit
 from bertsmith.tasks.specs.classification import ClassificationTask, label_matrix
 from bertsmith.tasks.specs.predictions import LabelPrediction
 from bertsmith.tasks.specs.task import Prediction, TaskSpec
+from bertsmith.tasks.specs.tokenized import tokenized, tokens_of_rows
 from bertsmith.tasks.specs.whole_texts import pooled_logits
 from bertsmith.tasks.task_data.spec_of_model import spec_of
+from bertsmith.text.tokenizers.encoded import Encoded
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 TEMPLATE = "This example is {}."  # of transformers' pipeline
 SLOT = "{}"
-_ENTAILMENT, _CONTRADICTION = "entail", "contradict"  # what the names of the labels begin with
+_CONTRADICTION = "contradict"  # what the name of the label begins with
 _TEMPERATURE = 0.07  # of cosines; chosen on the data of benchmarks/zero_shot.py
 _UNRELATED = 0.3  # a text has a label that is alone from this cosine on
 _MOST_PAIRS = 4096  # of texts and labels that are read together
@@ -68,6 +73,19 @@ class Scorer(abc.ABC):
     runtime: Runtime
 
     @abc.abstractmethod
+    def tokenized(self, texts: Sequence[TextExample]) -> list[TextExample]:
+        """The texts with their pieces, which `scores` takes as they are."""
+
+    @abc.abstractmethod
+    def tokens_of_rows(self, text: TextExample) -> list[int]:
+        """The tokens of each row that a tokenized text would fill without a limit."""
+
+    @property
+    def tokens_of_labels(self) -> list[int]:
+        """The tokens of each row of labels alone that `scores` has yet to read."""
+        return []
+
+    @abc.abstractmethod
     def scores(self, texts: Sequence[TextExample]) -> tuple[Scores, Sequence[int]]:
         """Logits of the labels of each text, of one label or of several, [E, K], and its truncated tokens."""
 
@@ -83,26 +101,58 @@ class LabelVectors(Scorer):
         self._embedder, self._multi_label = embedder, multi_label
         self.tokenizer, self.runtime = embedder.encoder.tokenizer, embedder.encoder.runtime
         texts = [(label.in_words, label.description, *label.examples) for label in labels]
-        owners = np.repeat(np.arange(len(labels)), [sum(map(bool, of_label)) for of_label in texts])
-        vectors = unit(embedder.embed([text for of_label in texts for text in of_label if text]))
-        self._vectors = unit(np.stack([vectors[owners == number].mean(axis=0) for number in range(len(labels))]))
-        self._linear = None
-        if any(label.examples for label in labels):
-            golds: Any = np.eye(len(labels), dtype=np.float32)[owners] if multi_label else owners
-            self._linear = fit_linear(vectors, golds, num_outputs=len(labels))
+        self._owners = np.repeat(np.arange(len(labels)), [sum(map(bool, of_label)) for of_label in texts])
+        self._labels, self._has_examples = labels, any(label.examples for label in labels)
+        self._encoded = embedder.encode([text for of_label in texts for text in of_label if text])
+
+    @functools.cached_property
+    def _of_labels(self) -> tuple[Vectors, LinearModel | None]:
+        """The vector of each label, [K, D], and the linear model, if there are examples."""
+        try:
+            vectors, count = unit(self._embedder.embed_encoded(self._encoded)[0]), len(self._labels)
+        except NotFiniteError as error:
+            raise InputError(
+                expected=f"numbers from the model for the label {self._labels[self._owners[error.index]].name!r}",
+                found="NaN or infinity",
+                fix="name another one, or use another model",
+            ) from None
+        means = unit(np.stack([vectors[self._owners == number].mean(axis=0) for number in range(count)]))
+        if not self._has_examples:
+            return means, None
+        golds: Any = np.eye(count, dtype=np.float32)[self._owners] if self._multi_label else self._owners
+        return means, fit_linear(vectors, golds, num_outputs=count)
+
+    def tokenized(self, texts: Sequence[TextExample]) -> list[TextExample]:
+        """See `Scorer.tokenized`."""
+        prompt = self._embedder.prompt
+        return tokenized(texts, self.tokenizer, (prompt, prompt), "own" if self._embedder.special_tokens else False)
+
+    def tokens_of_rows(self, text: TextExample) -> list[int]:
+        """See `Scorer.tokens_of_rows`."""
+        return tokens_of_rows(text, self.tokenizer.template)
+
+    @property
+    def tokens_of_labels(self) -> list[int]:
+        """See `Scorer.tokens_of_labels`."""
+        is_read = "_of_labels" in vars(self)
+        return [] if is_read else (self._encoded.lengths + self.tokenizer.template.num_special(1)).tolist()
 
     def scores(self, texts: Sequence[TextExample]) -> tuple[Scores, Sequence[int]]:
         """See `Scorer.scores`."""
-        vectors, cut = self._embedder.embed_counting([text.first for text in texts])
+        of_labels, linear = self._of_labels
+        pieces = [text.pieces for text in texts if text.pieces is not None]
+        has_pieces = len(pieces) == len(texts)
+        encoded = Encoded.joined(pieces) if has_pieces else self._embedder.encode([text.first for text in texts])
+        vectors, cut = self._embedder.embed_encoded(encoded)
         vectors = unit(vectors)
         # Not a matrix product, whose last digits depend on how many texts there are.
-        cosines = np.stack([(vectors * vector).sum(axis=1) for vector in self._vectors], axis=1)
+        cosines = np.stack([(vectors * vector).sum(axis=1) for vector in of_labels], axis=1)
         # A text may have several labels: those that are nearer to it than the labels are on average.
-        usual = cosines.mean(axis=1, keepdims=True) + _TEMPERATURE if len(self._vectors) > 1 else _UNRELATED
+        usual = cosines.mean(axis=1, keepdims=True) + _TEMPERATURE if len(of_labels) > 1 else _UNRELATED
         near = (cosines.astype(np.float64) - usual) / _TEMPERATURE
-        if self._linear is None:
+        if linear is None:
             return near, cut.tolist()
-        outputs = self._linear.outputs(vectors[:, None])[:, 0].astype(np.float64)  # row by row, as above
+        outputs = linear.outputs(vectors[:, None])[:, 0].astype(np.float64)  # row by row, as above
         return (outputs if self._multi_label else averaged([near, outputs], multi_label=False)), cut.tolist()
 
 
@@ -129,9 +179,8 @@ class Entailment(Scorer):
     ) -> None:
         spec = predictor.task.spec
         names = [label.lower() for label in spec.labels]
-        entailed = next((number for number, name in enumerate(names) if name.startswith(_ENTAILMENT)), None)
-        reads_pairs = spec.kind == "classification" and predictor.reads_pieces and spec.pair is not False
-        if not reads_pairs or spec.multi_label or entailed is None:
+        entailed = entailed_label(spec)
+        if entailed is None or not predictor.reads_pieces:
             shown = f"with the labels {', '.join(spec.labels[:5])}" if spec.labels else f"for {spec.title}"
             shown = shown if predictor.reads_pieces else f"on words alone {shown}"
             raise CheckpointError(
@@ -154,24 +203,41 @@ class Entailment(Scorer):
             template.replace(SLOT, label.description or label.name) for label in labels for template in templates
         ]
         self._templates = len(templates)
+        self._pieces = self.tokenizer.encode_batch(self._sentences).split([1] * len(self._sentences))
+
+    def tokenized(self, texts: Sequence[TextExample]) -> list[TextExample]:
+        """See `Scorer.tokenized`."""
+        return list(self._predictor.tokenized(texts))
+
+    def tokens_of_rows(self, text: TextExample) -> list[int]:
+        """See `Scorer.tokens_of_rows`."""
+        task, template = self._predictor.task, self.tokenizer.template
+        return [tokens for pair in self._pairs([text]) for tokens in task.tokens_of_rows(pair, template)]
+
+    def _pairs(self, texts: Sequence[TextExample]) -> list[TextExample]:
+        """Each of the tokenized texts with each sentence about a label."""
+        return [
+            dataclasses.replace(text, second=sentence, pieces=Encoded.joined([cast("Encoded", text.pieces), pieces]))
+            for text in texts
+            for sentence, pieces in zip(self._sentences, self._pieces, strict=True)
+        ]
 
     def scores(self, texts: Sequence[TextExample]) -> tuple[Scores, Sequence[int]]:
         """See `Scorer.scores`."""
         count, parts, cut = max(1, _MOST_PAIRS // len(self._sentences)), [], list[int]()
         for start in range(0, len(texts), count):
-            values, lost = self._scores(texts[start : start + count])
+            try:
+                values, lost = self._scores(texts[start : start + count])
+            except NotFiniteError as error:  # of a pair
+                raise NotFiniteError(start + error.index // len(self._sentences), "") from None
             parts.append(values)
             cut += lost
         return np.concatenate(parts), cut
 
     def _scores(self, texts: Sequence[TextExample]) -> tuple[Scores, list[int]]:
         task, width = self._predictor.task, len(self._sentences)
-        pairs = [
-            TextExample(id=text.id, first=text.first, second=sentence, location=text.location)
-            for text in texts
-            for sentence in self._sentences
-        ]
-        features = task.encode(self._predictor.tokenized(pairs), self.tokenizer)
+        known = all(text.pieces is not None for text in texts)
+        features = task.encode(self._pairs(texts if known else self.tokenized(texts)), self.tokenizer)
         raw = self._predictor.engine.logits(features, TASK)
         logits = pooled_logits(raw, features, task.spec.settings.pooling)[:, self._columns].astype(np.float64)
         values = logits[:, 0] - logits[:, 1] if self._multi_label else logits[:, 0]

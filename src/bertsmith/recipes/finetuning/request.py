@@ -1,9 +1,10 @@
 """The parameters of `bertsmith finetune`."""
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from bertsmith.base.core.requests import Request, file_field
 from bertsmith.base.core.settings import PAPER, Help, help_field, require, require_other, require_recipe
@@ -20,7 +21,7 @@ from bertsmith.recipes.finetuning.settings import (
 )
 from bertsmith.tasks.datasets.examples import PAIRS, TEXTS
 from bertsmith.tasks.datasets.label_map import LabelMap
-from bertsmith.tasks.specs.named_tasks import RANKED, kind_of, require_metric, task_name
+from bertsmith.tasks.specs.named_tasks import RANKED, kind_of, known_task, require_metric, task_name
 from bertsmith.tasks.specs.settings import CROSS_ENCODER, ColumnSettings, SplitSettings, TaskSettings
 from bertsmith.tasks.specs.task import OF_BAG
 
@@ -34,6 +35,8 @@ _OF_BAG = {"keep", "refit", "seed", "class_weights", "baselines", "reads", "devi
 @dataclasses.dataclass(frozen=True)
 class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings, ColumnSettings, SplitSettings):
     """A base model, a task, its files, and the settings of a fine-tuning run."""
+
+    aside: ClassVar[tuple[str, ...]] = (*Request.aside, "workers")
 
     source: Annotated[
         str | Path,
@@ -73,6 +76,13 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
         "with equal shares of each label, or of whole groups (--group-column); the final model is trained on all "
         "examples, and the predictions are in RUN/out_of_fold.jsonl",
         least=2,
+        most=1000,
+    )
+    workers: int = help_field(
+        1,
+        "with --folds: folds to train at the same time, each in a process of its own with as many threads as one alone "
+        "(OMP_NUM_THREADS); the results are the same",
+        least=1,
         most=1000,
     )
     search: bool = help_field(False, "first search learning rates, batch sizes and epochs (needs optuna)")
@@ -148,6 +158,13 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
     def __post_init__(self) -> None:
         super().__post_init__()
         # What is given is checked before a file is read, or a model, which may take minutes or the network.
+        for name, value in (("model", self.source), ("run folder", self.out)):
+            require(
+                known_task(self.task) is not None or known_task(value) is None or os.path.exists(value),
+                expected="the model, the task and the run folder in this order",
+                found=f"{self.task!r} as the task and {str(value)!r} as the {name}",
+                fix="swap them",
+            )
         object.__setattr__(self, "task", task_name(self.task))
         if self.recipe is not None:
             require_recipe(self.recipe, FINETUNING_RECIPES)
@@ -164,6 +181,7 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
             "--negatives",
             f"--task {RANKED[0]} --scorer {CROSS_ENCODER}",
         )
+        require_other(self.workers == 1 or self.folds is not None, "--workers", "--folds")
         if self.folds is not None:
             self._require_folds()
         if "keep" in self.given and self.keep == BAG_ALONE:
@@ -184,6 +202,7 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
             "--patience": (self.patience is not None, "leave it out: no fold chooses the step that is kept"),
             "--keep best": (self.keep == "best" and "keep" in self.given, "use --keep last or auto"),
             f"--task {TEXTS}": (self.task == TEXTS, "leave one of the two out"),
+            "--head and --workers": (self.head is not None and self.workers > 1, "leave --workers out"),
         }
         for option, (is_given, fix) in refused.items():
             require(not is_given, expected="no such option with --folds", found=option, fix=fix)

@@ -97,12 +97,16 @@ def task_name(name: str) -> str:
     >>> task_name("SST2"), task_name("STS_B")
     ('sst-2', 'sts-b')
     """
-    plain = {known.replace("-", ""): known for known in TASK_NAMES}
-    spelled = str(name).lower()
-    result = plain.get(spelled.replace("-", "").replace("_", ""))
+    result = known_task(name)
     if result is None:
         raise ConfigError.unknown("task", name, TASK_NAMES)
     return result
+
+
+def known_task(name: object) -> str | None:
+    """The name as `task_name` returns it; None if there is no such task."""
+    plain = {known.replace("-", ""): known for known in TASK_NAMES}
+    return plain.get(str(name).lower().replace("-", "").replace("_", ""))
 
 
 def kind_of(name: str) -> str:

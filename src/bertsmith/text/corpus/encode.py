@@ -5,14 +5,8 @@ The result does not depend on which process encodes a block: a block is parsed a
 
 import collections
 import dataclasses
-import multiprocessing
-import multiprocessing.connection
-import os
-import signal
-import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -20,6 +14,7 @@ import numpy.typing as npt
 
 from bertsmith.base.core.errors import CorpusError, InputError
 from bertsmith.base.machine.processor import available_cores
+from bertsmith.base.processes.workers import worker_pool
 from bertsmith.text.corpus import duplicates
 from bertsmith.text.corpus.hashing import sentence_key
 from bertsmith.text.corpus.shards import Words, token_type
@@ -157,24 +152,14 @@ def encode_blocks(
         for item in items:
             yield _checked(encoder(item) if isinstance(item, TextBlock) else item)
         return
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(encoder,))
     waiting: collections.deque[Future[EncodedBlock] | FileRead | Skipped] = collections.deque()
-    try:
+    with worker_pool(workers, CorpusError, _start_worker, encoder) as pool:
         for item in items:
             waiting.append(pool.submit(_encode_here, item) if isinstance(item, TextBlock) else item)
             while len(waiting) > _WAITING_PER_WORKER * workers:
                 yield _checked(_done(waiting.popleft()))
         while waiting:
             yield _checked(_done(waiting.popleft()))
-    except BrokenProcessPool:
-        raise CorpusError(
-            expected=f"{workers} running worker processes",
-            found="one that was killed, perhaps because memory ran out",
-            fix="use fewer (--workers 1)",
-        ) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def default_workers(total_bytes: int) -> int:
@@ -198,17 +183,7 @@ _ENCODERS: list[BlockEncoder] = []
 
 
 def _start_worker(encoder: BlockEncoder) -> None:
-    """Keeps the encoder of a worker process, and makes the process exit when its parent does."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent decides
     _ENCODERS[:] = [encoder]
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
-
-
-def _end_with(sentinel: int) -> None:
-    multiprocessing.connection.wait([sentinel])
-    os._exit(1)
 
 
 def _encode_here(block: TextBlock) -> EncodedBlock:

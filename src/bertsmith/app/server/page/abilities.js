@@ -183,6 +183,19 @@ export const ABILITIES = [
     show: showCosines,
   },
   {
+    id: "label",
+    group: "Vectors",
+    needs: "classify_by_labels",
+    title: "Your own labels",
+    says: "The model chooses among labels that it was not trained on, by their names. A description after a colon helps.",
+    button: "Classify",
+    path: "classify",
+    fields: () => [FIRST, { ...LINES, name: "labels", label: "Labels" }],
+    examples: () => examples.LABELS,
+    body: ({ text, labels }) => ({ texts: [text], labels: described(labels) }),
+    show: showLabels,
+  },
+  {
     id: "rerank",
     group: "Vectors",
     needs: "rerank",
@@ -241,6 +254,14 @@ function textFields(model) {
 
 function textBody({ text, pair }) {
   return { texts: [pair?.trim() ? [text, pair] : text] };
+}
+
+/** Descriptions by name, of lines such as "billing: invoices and payments". */
+function described(labels) {
+  const pairs = lines(labels).map((line) => line.split(/:(.*)/s));
+  const twice = pairs.find(([name], number) => pairs.findIndex(([other]) => other.trim() === name.trim()) < number);
+  if (twice) throw new Refused(`The label “${twice[0].trim()}” is there twice.`);
+  return Object.fromEntries(pairs.map(([name, description = ""]) => [name.trim(), description.trim()]));
 }
 
 function showFillings({ predictions: [{ gaps }] }, { text }) {

@@ -146,6 +146,14 @@ export const PRONOUNS = [
   }),
 ];
 
+export const LABELS = [
+  sample("A mail", {
+    text: "I was charged twice for the same order.",
+    labels: "billing: invoices, payments and refunds\nhardware: broken or missing devices\nfeedback: praise and wishes",
+  }),
+  sample("A question", { text: "Which city is the capital of Peru?", labels: "a person\na place\na number" }),
+];
+
 export const PASSAGES = [
   sample("Bread", {
     query: "how to bake bread without yeast",

@@ -1,0 +1,54 @@
+"""The predictions and scores of several examples together, with a warning of what was truncated."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.app.library.inputs import warn_cut
+from bertsmith.base.core.progress import quiet, unseen
+from bertsmith.inference.predictors.pair_scorer import PairScorer
+from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.inference.vectors.embedder import Embedder
+from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.specs.task import Prediction
+from bertsmith.tasks.specs.tokenized import encoded_texts
+
+Vectors = npt.NDArray[np.float32]
+
+
+def predicted(predictor: Predictor, examples: Sequence[Any]) -> list[Any]:
+    """The predictions of examples; those of texts and of pairs are computed separately if there are both."""
+    is_pair = [getattr(example, "second", None) is not None for example in examples]
+    answers: dict[int, Prediction] = {}
+    for kind in sorted(set(is_pair)):
+        numbers = [number for number, of_pair in enumerate(is_pair) if of_pair == kind]
+        part = [examples[number] for number in numbers]
+        answers |= zip(numbers, predictor.predict(part, unseen), strict=True)
+    warn_cut(answers[number].cut_tokens for number in range(len(examples)))
+    return [answers[number] for number in range(len(examples))]
+
+
+def scored_by_pairs(predictor: Predictor, pairs: Sequence[TextExample]) -> list[tuple[float, Vectors | None]]:
+    """The score of each pair of query and passage, by a model that reads both together."""
+    with quiet():
+        scored = PairScorer(predictor).scored(pairs)
+    warn_cut(cut for _, cut in scored)
+    return [(score, None) for score, _ in scored]
+
+
+def scored_by_vectors(embedder: Embedder, pairs: Sequence[TextExample]) -> list[tuple[float, Vectors | None]]:
+    """The cosine of the vectors of the query and of each passage, and the latter.
+
+    Args:
+        embedder: with normalized vectors.
+        pairs: with the same query.
+    """
+    encoded = encoded_texts(pairs, embedder.encoder.tokenizer)
+    texts = encoded.select(np.concatenate([[0], np.arange(1, len(encoded), 2)]))  # the query once
+    vectors, cut = embedder.embed_encoded(texts)
+    warn_cut(cut.tolist())
+    # Not a matrix product: its last digits depend on the position of a row.
+    scores = (vectors[1:] * vectors[0]).sum(axis=1)
+    return [(float(score), vector) for score, vector in zip(scores, vectors[1:], strict=True)]
