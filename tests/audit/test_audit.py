@@ -7,11 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import bertsmith
 from bertsmith.base.core.errors import ConfigError, InputError, RunError
+from bertsmith.recipes.audit.issues import OUTLIER, Audited, issues_of
+from bertsmith.recipes.audit.next_rows import most_informative
+from bertsmith.recipes.audit.out_of_fold import mixture_weights, of_run
 from bertsmith.recipes.audit.run import Audit
+from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.metrics.label_errors import confident_labels, joint_counts, label_thresholds, share_of_errors
+from bertsmith.tasks.metrics.vectors import unit
+from bertsmith.tasks.specs.settings import ColumnSettings
+from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.task_data.task_files import read_examples
 from tasks.task_samples import write_base_model
 
 WORDS = {"animal": "cat dog horse cow", "fruit": "apple pear plum fig", "tool": "hammer saw drill axe"}
@@ -27,6 +36,10 @@ def rows_of_table() -> list[dict[str, Any]]:
         rows.append({"note": f"n{number}", "text": text, "label": FLIPPED.get(number, label)})
     rows.append({**rows[10], "label": "fruit"})
     return rows
+
+
+def examples_of(rows: list[dict[str, Any]]) -> list[TextExample]:
+    return [TextExample(id=str(n), first=row["text"], label=row["label"]) for n, row in enumerate(rows)]
 
 
 @pytest.fixture(scope="module")
@@ -80,12 +93,20 @@ def test_a_run_with_folds_predicts_too(tmp_path: Path) -> None:
     ]
     (run / "out_of_fold.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     report = bertsmith.audit_labels(rows, tmp_path / "out", run=run).report
-    assert list(report["accuracy"]) == ["bag of words", "fine-tuned model"]
+    assert set(report["accuracy"]) == set(report["weights"]) == {"bag of words", "fine-tuned model"}
     (run / "report.json").write_text('{"best": "bag-of-words"}')
     kept = bertsmith.audit_labels(rows, tmp_path / "kept", run=run).report
     assert kept["accuracy"] == {"bag of words": report["accuracy"]["fine-tuned model"]}, "the bag counts once"
-    with pytest.raises(InputError, match="name the table that the run was trained on"):
-        bertsmith.audit_labels(rows[1:], tmp_path / "other", run=run)
+    (run / "report.json").write_text('{"best": "start"}')
+    changed = [*rows[:4], {**rows[4], "text": "another text"}, *rows[5:]]
+    with pytest.raises(
+        InputError, match=r"row 5 is the first that differs: 'another text' with the label 'animal', in"
+    ):
+        bertsmith.audit_labels(changed, tmp_path / "other", run=run)
+    with pytest.raises(InputError, match="row 61 is the first that differs: no row, in place of 'the horse"):
+        bertsmith.audit_labels(rows[:60], tmp_path / "other", run=run)
+    spec = TaskSpec(name="classification", kind="classification", labels=tuple(WORDS), pair=False)
+    assert list(of_run(run, spec, examples_of(rows))) == ["the linear start"]
     with pytest.raises(InputError, match=r"found no out_of_fold\.jsonl"):
         bertsmith.audit_labels(rows, tmp_path / "none", run=tmp_path)
 
@@ -153,3 +174,115 @@ def test_a_column_in_which_every_row_has_its_own_label_is_refused(
 def test_an_audit_is_not_resumed_and_says_so(audit: Audit) -> None:
     with pytest.raises(RunError, match="one that is not empty; name another folder"):
         bertsmith.audit_labels(rows_of_table(), audit.folder)
+
+
+def test_words_far_into_a_long_text_are_read(tmp_path: Path) -> None:
+    filler = "so " * 200
+    rows = [{"text": f"{filler} {word} {n}", "label": word} for n in range(20) for word in ("cat", "dog")]
+    rows[7]["label"] = "cat"
+    audit = bertsmith.audit_labels(rows, tmp_path / "out", folds=2, near=1.0)
+    assert audit.report["accuracy"] == {"bag of words": 39 / 40}
+    assert [(issue["row"], issue["suggested"]) for issue in audit.issues if issue["issue"] == "wrong label"] == [
+        (8, "dog")
+    ]
+
+
+@pytest.fixture(scope="module")
+def partly(tmp_path_factory: pytest.TempPathFactory) -> Audit:
+    rows = rows_of_table()
+    others = [
+        {"note": "", "text": text, "label": ""} for text in ("the cat and the saw", "a plum", "the dog", "a plum")
+    ]
+    return bertsmith.audit_labels(
+        [*rows, *others], tmp_path_factory.mktemp("partly") / "out", next=2, dev=[{"text": rows[1]["text"]}]
+    )
+
+
+def test_unlabelled_rows_of_the_table_are_ranked_for_annotation(partly: Audit) -> None:
+    assert (partly.report["unlabelled"], partly.report["next"]) == (3, 2)
+    assert partly.report["examples"] == 61
+    with open(partly.folder / "next.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert rows[0]["text"] == "the cat and the saw", "two labels are about as likely"
+    assert [row["label"] for row in rows] == ["", ""]
+    sizes = [point["labels"] for point in partly.report["curve"]]
+    assert sizes == [12, 24, 49]
+    low, high = partly.report["forecast"]["interval"]
+    assert 0.0 <= low <= partly.report["forecast"]["gain"] <= high
+    assert any("2 more labels at random would add about" in line for line in partly.lines())
+    assert any("to label next, of 3 unlabelled texts: 2 in" in line for line in partly.lines())
+
+
+def test_what_annotation_tools_make_of_the_rows_is_read_as_labels(partly: Audit, tmp_path: Path) -> None:
+    tasks = json.loads((partly.folder / "next.json").read_text(encoding="utf-8"))
+    for task in tasks:  # an annotator accepts the prediction
+        task["annotations"] = [{"result": task["predictions"][0]["result"]}]
+    (tmp_path / "studio.json").write_text(json.dumps(tasks))
+    lines = [json.loads(line) for line in (partly.folder / "next.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert all(line["label"] == [] for line in lines)
+    records = [json.dumps({**line, "label": [line["suggested"]]}) + "\n" for line in lines]
+    (tmp_path / "doccano.jsonl").write_text("".join(records))
+    wanted = [(line["text"], line["suggested"]) for line in lines]
+    for name in ("studio.json", "doccano.jsonl"):
+        examples = read_examples("classification", tmp_path / name, ColumnSettings(text_column="text")).examples
+        assert [(example.first, example.label) for example in examples] == wanted
+
+
+def test_texts_of_the_dev_file_are_listed(partly: Audit) -> None:
+    shared = [issue for issue in partly.issues if issue["issue"] == "also in the dev file"]
+    assert shared[0]["row"] == 2
+    assert "row 1 of" in shared[0]["other"]
+
+
+def test_the_next_rows_need_texts_without_a_label(tmp_path: Path) -> None:
+    rows = rows_of_table()
+    with pytest.raises(InputError, match="texts without a label for `next`; found a label for each text"):
+        bertsmith.audit_labels(rows, tmp_path / "out", next=5)
+    with pytest.raises(ConfigError, match="`unlabelled` needs `next`"):
+        bertsmith.audit_labels(rows, tmp_path / "out", unlabelled=rows)
+    with pytest.raises(InputError, match=r"single texts in .*, as in the table; found pairs"):
+        bertsmith.audit_labels(rows, tmp_path / "out", next=5, unlabelled=[{"text": "a", "pair": "b"}])
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_next_rows_are_uncertain_and_not_alike(sparse: bool) -> None:
+    draws = np.random.default_rng(0)
+    chances, vectors = draws.dirichlet([0.5] * 3, size=60), draws.normal(size=(60, 4))
+    ordered = np.sort(chances, axis=1)
+    order = np.argsort(ordered[:, 2] - ordered[:, 1]).tolist()
+    vectors[order[1]], vectors[order[3]] = 2 * vectors[order[0]], -vectors[order[0]]
+    inputs = sp.csr_array(vectors) if sparse else vectors
+    chosen = most_informative(chances, inputs, 5)
+    cosines = unit(vectors)[chosen] @ unit(vectors)[chosen].T
+    assert chosen[0] == order[0]
+    assert order[1] not in chosen
+    assert (cosines - np.eye(5)).max() < 0.95
+    left_out = [row for row in order[: order.index(chosen[-1])] if row not in chosen]
+    assert all((unit(vectors)[chosen] @ unit(vectors)[row]).max() >= 0.95 for row in left_out)
+    assert sorted(most_informative(chances, inputs, 99)) == list(range(60)), "rows that are alike come last"
+
+
+def test_the_weights_of_systems_have_the_highest_likelihood() -> None:
+    draws = np.random.default_rng(1)
+    labels = draws.integers(3, size=200)
+    systems = [draws.dirichlet([1.0] * 3, size=200) + share * np.eye(3)[labels] for share in (0.4, 0.2)]
+    systems = [part / part.sum(axis=1, keepdims=True) for part in systems]
+    likelihoods = [part[np.arange(200), labels] for part in systems]
+    tried = np.linspace(0, 1, 1001)
+    best = max(tried, key=lambda share: np.log(share * likelihoods[0] + (1 - share) * likelihoods[1]).sum())
+    np.testing.assert_allclose(mixture_weights(systems, labels), [best, 1 - best], atol=2e-3)
+
+
+def test_a_row_whose_vector_is_far_from_all_others_is_an_outlier() -> None:
+    vectors = np.random.default_rng(2).normal(size=(60, 8)) * 0.1 + np.eye(8)[0]
+    vectors[17] = -np.eye(8)[3]
+    labels = np.arange(60) % 2
+    table = Audited(
+        spec=TaskSpec(name="classification", kind="classification", labels=("x", "y"), pair=False),
+        examples=[TextExample(id=str(n), first=f"w{n}", label="xy"[n % 2]) for n in range(60)],
+        labels=labels,
+        probabilities=np.eye(2)[labels],
+        confident=labels,
+    )
+    assert [(issue["row"], issue["issue"]) for issue in issues_of(table, 0.9, vectors=vectors)] == [(18, OUTLIER)]

@@ -44,7 +44,7 @@ COMMON: Mapping[str, str] = {
     "classify": "labels model also multi-label threshold calibrate text-column out encoding device json replace",
     "distill": "teacher student out train dev unlabelled epochs seeds without-teacher device resume",
     "distill corpus": "teacher method student layers out minutes steps max-length device resume",
-    "audit": "model run out folds text-column label-column group-column near device json",
+    "audit": "model run out next unlabelled dev folds text-column label-column group-column near device json",
     "compare": "task train dev corpus systems minutes labels seeds out device resume",
     "features": "model out layers column device precision json resume replace",
     "vocab": "out size cased rules method column report encoding bad-bytes replace",

@@ -136,7 +136,8 @@ def audit(request: "AuditRequest", json: JsonOption = False) -> None:
     """Find the labels of a table that are probably wrong, duplicates that disagree and labels that overlap.
 
     Every row is predicted by models that were not fitted to it: a bag of words and, with --model, a linear model on its
-    vectors. DIR/issues.csv has the rows to look at, DIR/corrected.csv the table with the suggested labels.
+    vectors. DIR/issues.csv has the rows to look at, DIR/corrected.csv the table with the suggested labels. --next
+    chooses the unlabelled rows that are worth a label most.
     """
     from bertsmith.recipes.audit.run import audit_labels
 

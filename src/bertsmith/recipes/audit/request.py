@@ -4,14 +4,14 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated
 
-from bertsmith.base.core.requests import Request
-from bertsmith.base.core.settings import Help, help_field, require
+from bertsmith.base.core.requests import Request, file_field
+from bertsmith.base.core.settings import Help, help_field, require, require_other
 from bertsmith.base.core.tables import File
 from bertsmith.tasks.specs.named_tasks import task_name
 from bertsmith.tasks.specs.settings import ColumnSettings
 
 CLASSIFICATION = "classification"
-MOST_PAIRED = 20_000  # examples among which near-duplicates are searched, as every pair is compared
+MOST_PAIRED = 20_000  # examples among which similar texts are searched, as every pair is compared
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +40,24 @@ class AuditRequest(Request, ColumnSettings):
     folds: int = help_field(
         5, "parts of the table, of which each is predicted by models fitted to the others", least=2, most=100
     )
+    next: int | None = help_field(
+        None,
+        "write the unlabelled rows that are worth a label most, that many, for a spreadsheet, Label Studio and doccano",
+        least=1,
+        metavar="N",
+    )
+    unlabelled: File | None = help_field(
+        None,
+        "where --next looks: a table, whose labels are ignored, or .txt with a text on each line [the rows of TABLE "
+        "without a label]",
+        metavar="FILE",
+        path=True,
+        kind=Path,
+        table=True,
+    )
+    dev: File | None = file_field(
+        "other examples, such as the dev or test file, in which no text of TABLE should be", table=True
+    )
     group_column: str | None = help_field(
         None, "column of a group, such as an author: rows of one group are in one part", metavar="NAME"
     )
@@ -60,4 +78,13 @@ class AuditRequest(Request, ColumnSettings):
             expected=f"--task {CLASSIFICATION}, the task that can be audited",
             found=self.task,
             fix="give a table of texts with one label each",
+        )
+        require_other(
+            self.unlabelled is None or self.next is not None, "--unlabelled", "--next", "add it, or leave both out"
+        )
+        require_other(
+            self.next is None or self.run is None,
+            "--next",
+            "--model in place of --run",
+            "a run has no predictions for unlabelled rows: name its model with --model",
         )

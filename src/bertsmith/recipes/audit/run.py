@@ -6,66 +6,61 @@
     DIR/corrected.csv    the table with the suggested labels in place of those that are probably wrong
     DIR/audit.json       the estimated share of errors with its interval, counts, labels that overlap
     DIR/report.html      the same as a page
+    DIR/next.csv, .json, .jsonl   with --next, the unlabelled rows to label next; see `next_rows`
     DIR/settings.json    settings, machine, versions, digests of the inputs
 
 Every row is predicted by models that were not fitted to it: a bag of words and, with a model, a linear model on its
-vectors, whose probabilities are averaged. `tasks.metrics.label_errors` says which labels are probably wrong.
+vectors. Their probabilities are averaged with the weights that give the labels of the table the highest likelihood.
+`tasks.metrics.label_errors` says which labels are probably wrong.
 
-Letters: E examples, K labels.
+Letters: E examples, U unlabelled rows, K labels.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.core.progress import Progress, counted, tell, warn
+from bertsmith.base.core.progress import counted, warn
 from bertsmith.base.core.requests import takes
 from bertsmith.base.core.settings import to_dict
 from bertsmith.base.core.tables import local_path
-from bertsmith.base.storage.files import read_json, read_json_lines, write_json
+from bertsmith.base.storage.files import digest_file, write_json
 from bertsmith.base.storage.locks import require_unused
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
-from bertsmith.recipes.audit.request import MOST_PAIRED, AuditRequest
+from bertsmith.recipes.audit.issues import KINDS, WRONG, Audited, issues_of
+from bertsmith.recipes.audit.learning_curve import learning_curve
+from bertsmith.recipes.audit.next_rows import NEXT_TABLE, most_informative, write_next
+from bertsmith.recipes.audit.out_of_fold import Features, bag_features, mixture_weights, of_run, vector_features
+from bertsmith.recipes.audit.request import AuditRequest
 from bertsmith.recipes.audit.results import write_corrected, write_issues, write_page
-from bertsmith.recipes.results.baseline_lines import MODEL
-from bertsmith.recipes.results.finished_run import BAG_FOLDER, OUT_OF_FOLD, REPORT_FILE
-from bertsmith.recipes.results.resampling import texts_of
-from bertsmith.tasks.baselines.bag_of_words import TextSpace
-from bertsmith.tasks.baselines.linear import fit_for
-from bertsmith.tasks.baselines.n_grams import NGramModel, decoded
 from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.datasets.labels import are_hardly_shared, listed
 from bertsmith.tasks.datasets.values import brief
-from bertsmith.tasks.encoding.loading import load_frozen_encoder
 from bertsmith.tasks.metrics.label_errors import (
     NO_LABEL,
     Floats,
     Ints,
     confident_labels,
     joint_counts,
-    normalized_margins,
     share_of_errors,
 )
 from bertsmith.tasks.metrics.uncertainty import bootstrap_interval, proportion_interval
-from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.specs.task import BAG, VECTORS, TaskSpec
 from bertsmith.tasks.task_data.row_columns import groups_of
 from bertsmith.tasks.task_data.split import TaskData, fold_numbers, inputs_of
 from bertsmith.tasks.task_data.task_files import read_task
+from bertsmith.tasks.task_data.unlabelled import read_unlabelled
 from bertsmith.training.loop.run import Run
 
-WRONG, DIFFERS, NEAR, UNCLEAR = "wrong label", "same text, other label", "similar text, other label", "no clear label"
 LENGTH = 128  # tokens of a row, unless the model reads fewer
 _DRAWS = 500  # of the bootstrap
-_BLOCK = 512  # texts that are compared with all others at once
 _MOST_PAIRS = 20  # labels that overlap, in the report
 
 
@@ -91,8 +86,20 @@ class Audit:
         lines = [
             f"{report['examples']:,} examples, each predicted without having been seen; accuracy: {systems}",
             f"estimated share of wrong labels: {report['errors']:.4f} (95% interval {low:.4f} to {high:.4f})",
-            "; ".join(f"{name}: {count:,}" for name, count in report["issues"].items()),
+            "; ".join(f"{name}: {count:,}" for name, count in report["issues"].items() if count or name == WRONG),
         ]
+        if "next" in report:
+            forecast = report["forecast"]
+            low, high = forecast["interval"]
+            curve = ", ".join(f"{point['accuracy']:.4f} with {point['labels']:,}" for point in report["curve"])
+            lines.append(
+                f"accuracy by the number of labels: {curve}; {counted(forecast['more'], 'more label')} at random would "
+                f"add about {forecast['gain']:.4f} (95% interval {low:.4f} to {high:.4f})"
+            )
+            lines.append(
+                f"to label next, of {counted(report['unlabelled'], 'unlabelled text')}: {report['next']:,} in "
+                f"{self.folder / NEXT_TABLE}; .json for Label Studio, .jsonl for doccano"
+            )
         for pair in report["overlaps"][:3]:
             lines.append(
                 f"overlap: {pair['label']!r} and {pair['other']!r}, about {pair['examples']:.0f} examples of the one "
@@ -114,19 +121,29 @@ def audit_labels(request: AuditRequest) -> Audit:
         spec, data, groups = _read(request, folder)
         examples = cast("Sequence[TextExample]", data.train)
         folds = np.array(fold_numbers(examples, request.folds, request.seed, groups=groups))
-        given_labels = _numbers(spec, examples)
-        judged = _judged(spec, given_labels, folds)
-        of_run = {} if request.run is None else _of_run(Path(request.run), spec, examples)
+        labels = _numbers(spec, examples)
+        judged = _judged(spec, labels, folds)
+        dev = [] if request.dev is None else _texts(spec, local_path(request.dev), request)
+        unlabelled = _unlabelled(request, spec, examples)
+        systems = {} if request.run is None else of_run(Path(request.run), spec, examples)
         record = {"task": "audit", "spec": spec.to_dict(), **to_dict(request)}
-        run.start({name: str(value) for name, value in record.items()}, data.digests, request=request)
-        systems = dict(_systems(request, folder, spec, examples, given_labels, folds, of_run))
-        probabilities: Floats = np.mean(list(systems.values()), axis=0)
-        confident = np.where(judged, confident_labels(probabilities, given_labels), NO_LABEL)
-        issues = _issues(request, spec, examples, given_labels, probabilities, confident)
-        report = _report(spec, given_labels, systems, probabilities, confident, judged, issues, request.seed)
+        digests = {**data.digests, **_digests(request)}
+        run.start({name: str(value) for name, value in record.items()}, digests, request=request)
+        features = _features(request, folder, spec, [*examples, *unlabelled], without_bag=BAG in systems)
+        for part in features:
+            systems[part.name] = part.out_of_fold(spec, labels, folds, request.seed)
+        weights = mixture_weights(list(systems.values()), labels)
+        probabilities: Floats = np.average(list(systems.values()), axis=0, weights=weights)
+        confident = np.where(judged, confident_labels(probabilities, labels), NO_LABEL)
+        table = Audited(spec=spec, examples=examples, labels=labels, probabilities=probabilities, confident=confident)
+        vectors = next((part.inputs[: len(examples)] for part in features if part.name == VECTORS), None)
+        issues = issues_of(table, request.near, dev, vectors)
+        report = _report(table, systems, weights, judged, issues, request.seed)
         write_issues(run.path, issues)
         suggested = {issue["location"]: issue["suggested"] for issue in issues if issue["issue"] == WRONG}
         write_corrected(run.path, local_path(request.table), request.part(ColumnSettings), suggested)
+        if unlabelled:
+            report |= _next(run.path, request, table, features, weights, folds, unlabelled)
         write_json(run.path / "audit.json", report)
         write_page(run.path, report, issues)
         return Audit(report=report, issues=issues, folder=run.path)
@@ -135,6 +152,8 @@ def audit_labels(request: AuditRequest) -> Audit:
 def _read(request: AuditRequest, folder: ModelFolder | None) -> tuple[TaskSpec, TaskData, Sequence[str] | None]:
     """The task, its examples, and their groups if there is a column of them."""
     table, columns = local_path(request.table), request.part(ColumnSettings)
+    if request.next is not None and request.unlabelled is None:
+        columns = dataclasses.replace(columns, skip_unlabelled=True)
     most = LENGTH if folder is None else min(LENGTH, folder.config.max_tokens)
     settings = TaskSettings(max_length=request.max_length or most)
     spec, data = read_task(request.task, table, None, columns=columns, settings=settings, fold=(0, 1))
@@ -160,185 +179,112 @@ def _numbers(spec: TaskSpec, examples: Sequence[TextExample]) -> Ints:
     return np.array([number[str(example.label)] for example in examples], dtype=np.int64)
 
 
-def _judged(spec: TaskSpec, given_labels: Ints, folds: Ints) -> npt.NDArray[np.bool_]:
+def _judged(spec: TaskSpec, labels: Ints, folds: Ints) -> npt.NDArray[np.bool_]:
     """Whether rows of another fold have the label of a row, [E]; else no model of the row has seen that label.
 
     Raises:
         InputError: no label has rows in two folds.
     """
-    in_one = np.array([len(np.unique(folds[given_labels == number])) < 2 for number in range(len(spec.labels))])
-    judged: npt.NDArray[np.bool_] = ~in_one[given_labels]
+    in_one = np.array([len(np.unique(folds[labels == number])) < 2 for number in range(len(spec.labels))])
+    judged: npt.NDArray[np.bool_] = ~in_one[labels]
     if not judged.any():
         raise InputError(expected="a label with rows in two parts of the table", found="none", fix="give more rows")
     if not judged.all():
-        names = listed(brief(spec.labels[number]) for number in np.unique(given_labels[~judged]))
+        names = listed(brief(spec.labels[number]) for number in np.unique(labels[~judged]))
         warn(f"rows with a label that one part alone has are not judged: {names}; give more rows with it")
     return judged
 
 
-def _systems(
+def _texts(spec: TaskSpec, path: Path, request: AuditRequest) -> list[TextExample]:
+    """The texts of a file, with or without labels, of the shape of the table."""
+    columns = request.part(ColumnSettings)
+    texts = cast("list[TextExample]", read_unlabelled(path, request.task, spec, columns))
+    are_pairs = bool(spec.pair)
+    if (texts[0].second is not None) != are_pairs:
+        shapes = ("single texts", "pairs")
+        raise InputError(
+            expected=f"{shapes[are_pairs]} in '{path}', as in the table",
+            found=shapes[not are_pairs],
+            fix="name the columns with --text-column and --pair-column, or another file",
+        )
+    return texts
+
+
+def _unlabelled(request: AuditRequest, spec: TaskSpec, examples: Sequence[TextExample]) -> list[TextExample]:
+    """The different texts of --unlabelled, or of the table itself, that no labelled row has; none without --next."""
+    if request.next is None:
+        return []
+    file = request.table if request.unlabelled is None else request.unlabelled
+    known = {inputs_of(example) for example in examples}
+    others = {inputs_of(text): text for text in reversed(_texts(spec, local_path(file), request))}
+    texts = [text for inputs, text in reversed(others.items()) if inputs not in known]
+    if not texts:
+        raise InputError(
+            expected="texts without a label for --next",
+            found="a label for each text",
+            fix="name a file of others with --unlabelled" if request.unlabelled is None else "name another file",
+        )
+    return texts
+
+
+def _digests(request: AuditRequest) -> dict[str, str]:
+    files = {"dev": request.dev, "unlabelled": request.unlabelled}
+    return {name: digest_file(local_path(file)) for name, file in files.items() if file is not None}
+
+
+def _features(
     request: AuditRequest,
     folder: ModelFolder | None,
     spec: TaskSpec,
     examples: Sequence[TextExample],
-    given_labels: Ints,
-    folds: Ints,
-    of_run: Mapping[str, Floats],
-) -> Iterator[tuple[str, Floats]]:
-    """The probabilities of each system, [E, K], by models that were fitted to the other folds.
+    *,
+    without_bag: bool,
+) -> list[Features]:
+    """What the models read of labelled and unlabelled rows.
 
     Args:
-        of_run: those of a run, by the name of its model; a bag of words is not fitted again.
+        without_bag: the predictions of a bag of words are known.
     """
-    numbers, task = range(1, request.folds + 1), task_for(spec)
-    if BAG not in of_run:
-        yield BAG, _of_bag(request, spec, examples, given_labels, folds)
-    yield from of_run.items()
-    if folder is None:
-        return
-    from bertsmith.tasks.baselines.text_vectors import text_vectors
-
-    encoder = load_frozen_encoder(folder, device=request.device)
-    vectors = text_vectors(encoder, task, examples, encoder.choice("last"))
-    linear = np.zeros((len(examples), len(spec.labels)))
-    with Progress(VECTORS, request.folds, "folds") as progress:
-        for number in numbers:
-            train, held = np.flatnonzero(folds != number), np.flatnonzero(folds == number)
-            fitted = fit_for(spec, vectors[train], given_labels[train], seed=request.seed)
-            linear[held] = _chances(
-                decoded(task, [examples[row] for row in held.tolist()], fitted.outputs(vectors[held]))
-            )
-            progress.advance(1)
-    yield VECTORS, linear
+    features = [] if without_bag else [bag_features(spec, examples)]
+    if folder is not None:
+        features.append(vector_features(spec, examples, folder, request.device))
+    return features
 
 
-def _of_bag(
-    request: AuditRequest, spec: TaskSpec, examples: Sequence[TextExample], given_labels: Ints, folds: Ints
-) -> Floats:
-    """The probabilities of bags of words, [E, K], each fitted to the other folds."""
-    bag = np.zeros((len(examples), len(spec.labels)))
-    with Progress(BAG, request.folds, "folds") as progress:
-        for number in range(1, request.folds + 1):
-            train, held = np.flatnonzero(folds != number), np.flatnonzero(folds == number)
-            texts = [examples[row] for row in train.tolist()]
-            model = NGramModel.fitted(spec, texts, given_labels[train], seed=request.seed)
-            bag[held] = _chances(model.predict([examples[row] for row in held.tolist()]))
-            progress.advance(1)
-    return bag
-
-
-def _of_run(run: Path, spec: TaskSpec, examples: Sequence[TextExample]) -> dict[str, Floats]:
-    """The probabilities of a run with folds for the same examples, [E, K], by the name of the model that it kept.
-
-    Raises:
-        InputError: the run has no folds, or they are of other examples.
-    """
-    path = run / OUT_OF_FOLD
-    if not path.is_file():
-        raise InputError(
-            expected=f"a finished run with --folds in '{run}'", found=f"no {OUT_OF_FOLD}", fix="name another run"
-        )
-    lines = list(read_json_lines(path))
-    theirs = [(line["texts"], line["gold"]) for line in lines]
-    if theirs != [(texts_of(example), example.label) for example in examples]:
-        raise InputError(
-            expected=f"the {counted(len(examples), 'example')} of the table in '{path}', in this order",
-            found=f"{counted(len(lines), 'example')}, or other texts or labels",
-            fix="name the table that the run was trained on, as it was then",
-        )
-    chances = [line["prediction"]["probabilities"] for line in lines]
-    report = read_json(run / REPORT_FILE) if (run / REPORT_FILE).is_file() else {}
-    name = BAG if report.get("best") == BAG_FOLDER else MODEL
-    return {name: np.array([[chance[label] for label in spec.labels] for chance in chances], dtype=np.float64)}
-
-
-def _chances(predictions: Sequence[Any]) -> Floats:
-    return np.array([prediction.probabilities for prediction in predictions], dtype=np.float64)
-
-
-def _issues(
+def _next(
+    path: Path,
     request: AuditRequest,
-    spec: TaskSpec,
-    examples: Sequence[TextExample],
-    given_labels: Ints,
-    probabilities: Floats,
-    confident: Ints,
-) -> list[dict[str, Any]]:
-    """The rows to look at: probably wrong labels first, then texts with several labels, then unclear rows."""
-    margins = normalized_margins(probabilities, given_labels)
-
-    def issue(row: int, kind: str, other: str = "") -> dict[str, Any]:
-        example = examples[row]
-        best = int(probabilities[row].argmax() if confident[row] == NO_LABEL else confident[row])
-        return {
-            "row": row + 1,
-            "location": example.location,
-            "issue": kind,
-            "label": spec.labels[given_labels[row]],
-            "suggested": spec.labels[best],
-            "probability": round(float(probabilities[row, given_labels[row]]), 4),
-            "probability_of_suggested": round(float(probabilities[row, best]), 4),
-            "other": other,
-            "text": " | ".join(filter(None, (example.first, example.second))),
-        }
-
-    order = np.argsort(margins, kind="stable").tolist()
-    wrong = [row for row in order if confident[row] not in (NO_LABEL, given_labels[row])]
-    unclear = [row for row in order if confident[row] == NO_LABEL and probabilities[row].argmax() != given_labels[row]]
-    issues = [issue(row, WRONG) for row in wrong]
-    by_text: dict[Any, list[int]] = {}
-    for row, example in enumerate(examples):
-        by_text.setdefault(inputs_of(example), []).append(row)
-    for rows in by_text.values():
-        for row in rows:
-            others = [other for other in rows if given_labels[other] != given_labels[row]]
-            issues += [issue(row, DIFFERS, _other(spec, examples, given_labels, others[0]))] if others else []
-    for row, other in _near_duplicates(examples, given_labels, request.near):
-        issues.append(issue(row, NEAR, _other(spec, examples, given_labels, other)))
-    return [*issues, *(issue(row, UNCLEAR) for row in unclear)]
-
-
-def _other(spec: TaskSpec, examples: Sequence[TextExample], given_labels: Ints, row: int) -> str:
-    return f"{spec.labels[given_labels[row]]} ({examples[row].location})"
-
-
-def _near_duplicates(examples: Sequence[TextExample], given_labels: Ints, near: float) -> list[tuple[int, int]]:
-    """Each row with the most similar one of another label, if their words have at least that cosine."""
-    if len(examples) > MOST_PAIRED:
-        tell(f"more than {MOST_PAIRED:,} examples: similar texts with different labels are not searched")
-        return []
-    texts = ["\n".join(filter(None, (example.first, example.second))) for example in examples]
-    weights = sp.csr_array(TextSpace(texts).weights(texts), dtype=np.float32)
-    pairs = []
-    for start in range(0, len(texts), _BLOCK):
-        cosines = sp.coo_array(weights[start : start + _BLOCK] @ weights.T)
-        rows, others = cosines.row + start, cosines.col
-        # Equal texts are another kind of issue.
-        kept = (cosines.data >= near) & (given_labels[rows] != given_labels[others])
-        best: dict[int, tuple[float, int]] = {}
-        for row, other, cosine in zip(
-            rows[kept].tolist(), others[kept].tolist(), cosines.data[kept].tolist(), strict=True
-        ):
-            if inputs_of(examples[row]) != inputs_of(examples[other]):
-                best[row] = max(best.get(row, (0.0, 0)), (cosine, -other))
-        pairs += [(row, -other) for row, (_, other) in sorted(best.items())]
-    return pairs
+    table: Audited,
+    features: Sequence[Features],
+    weights: Floats,
+    folds: Ints,
+    unlabelled: Sequence[TextExample],
+) -> dict[str, Any]:
+    """What the report says of the rows to label next, which are written to their files."""
+    parts = [part.of_others(table.spec, table.labels, request.seed) for part in features]
+    probabilities: Floats = np.average(parts, axis=0, weights=weights)
+    vectors = features[-1].inputs[len(table.examples) :]  # of the model, or of the bag of words without one
+    rows = most_informative(probabilities, vectors, request.next or 0)
+    write_next(path, [unlabelled[row] for row in rows], table.spec.labels, probabilities[rows])
+    curve = learning_curve(
+        features, table.spec, table.labels, folds, weights, table.probabilities, len(rows), request.seed
+    )
+    return {"unlabelled": len(unlabelled), "next": len(rows), **curve}
 
 
 def _report(
-    spec: TaskSpec,
-    given_labels: Ints,
+    table: Audited,
     systems: Mapping[str, Floats],
-    probabilities: Floats,
-    confident: Ints,
+    weights: Floats,
     judged: npt.NDArray[np.bool_],
     issues: Sequence[Mapping[str, Any]],
     seed: int,
 ) -> dict[str, Any]:
     """The content of audit.json."""
-    labels, counts = spec.labels, np.bincount(given_labels, minlength=len(spec.labels))
-    joint = joint_counts(confident[judged], given_labels[judged], len(labels))
-    rows = np.concatenate([probabilities, given_labels[:, None]], axis=1)[judged]
+    names, labels, probabilities = table.spec.labels, table.labels, table.probabilities
+    counts = np.bincount(labels, minlength=len(names))
+    joint = joint_counts(table.confident[judged], labels[judged], len(names))
+    rows = np.concatenate([probabilities, labels[:, None]], axis=1)[judged]
 
     def errors(drawn: Any) -> float:
         return share_of_errors(drawn[:, :-1], drawn[:, -1].astype(np.int64))
@@ -349,18 +295,19 @@ def _report(
         low, high = proportion_interval(round(share * len(rows)), len(rows))
     both = joint + joint.T
     overlaps = [
-        {"label": labels[a], "other": labels[b], "examples": both[a, b], "share": both[a, b] / (counts[a] + counts[b])}
-        for a in range(len(labels))
-        for b in range(a + 1, len(labels))
+        {"label": names[a], "other": names[b], "examples": both[a, b], "share": both[a, b] / (counts[a] + counts[b])}
+        for a in range(len(names))
+        for b in range(a + 1, len(names))
         if both[a, b] >= 1
     ]
     kinds = [issue["issue"] for issue in issues]
     return {
-        "examples": len(given_labels),
-        "labels": {label: int(count) for label, count in zip(labels, counts, strict=True)},
-        "accuracy": {name: float((part.argmax(axis=1) == given_labels).mean()) for name, part in systems.items()},
+        "examples": len(labels),
+        "labels": {label: int(count) for label, count in zip(names, counts, strict=True)},
+        "accuracy": {name: float((part.argmax(axis=1) == labels).mean()) for name, part in systems.items()},
+        "weights": dict(zip(systems, weights.round(4).tolist(), strict=True)),
         "errors": share,
         "interval": [min(low, share), max(high, share)],
-        "issues": {kind: kinds.count(kind) for kind in (WRONG, DIFFERS, NEAR, UNCLEAR)},
+        "issues": {kind: kinds.count(kind) for kind in KINDS},
         "overlaps": sorted(overlaps, key=lambda pair: -pair["share"])[:_MOST_PAIRS],
     }

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import counted, tell, warn
 from bertsmith.base.core.settings import require, require_other, split_settings
 from bertsmith.base.machine.runtime import Runtime, choose
@@ -36,7 +35,6 @@ from bertsmith.tasks.datasets.examples import (
     is_blank,
 )
 from bertsmith.tasks.datasets.label_map import LabelMap
-from bertsmith.tasks.datasets.text_lines import TextLines
 from bertsmith.tasks.encoding.units import EncodedExamples, Logits
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.named_tasks import form_of, official_spec, require_kind, task_name
@@ -46,10 +44,7 @@ from bertsmith.tasks.task_data.row_columns import groups_of
 from bertsmith.tasks.task_data.spec_of_model import require_spec, spec_of
 from bertsmith.tasks.task_data.split import TaskData, split_dev
 from bertsmith.tasks.task_data.task_files import drawn, read_examples
-from bertsmith.tasks.task_data.typed_examples import example_of_line
-from bertsmith.text.documents.encodings import EncodingSettings
-
-_LINES = (".txt", "")  # endings of files with one example on each line
+from bertsmith.tasks.task_data.unlabelled import read_unlabelled
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,7 +111,7 @@ def read_sources(teacher: ModelFolder, sources: Sources) -> tuple[TaskSpec, Task
         train = read(sources.train, training=True)
         groups = groups_of(train, sources.train, sources.group_column, sources.dev, encoding=sources.columns.encoding)
         train, groups = drawn(train, sources.limit), groups and drawn(groups, sources.limit)
-    unlabelled = [] if sources.unlabelled is None else _read_unlabelled(sources.unlabelled, name, spec, sources.columns)
+    unlabelled = [] if sources.unlabelled is None else read_unlabelled(sources.unlabelled, name, spec, sources.columns)
     dev, held_out = [] if sources.dev is None else read(sources.dev, training=False), False
     if sources.dev is None and train:
         train, dev = split_dev(train, seed=0, groups=groups)
@@ -237,24 +232,3 @@ def _answered(example: Example, prediction: Any, spec: TaskSpec) -> Example | No
         return dataclasses.replace(example, label=float(prediction.value))  # type: ignore[attr-defined]
     label = prediction.chosen if spec.multi_label else prediction.label  # type: ignore[attr-defined]
     return dataclasses.replace(example, label=label)
-
-
-def _read_unlabelled(path: Path, name: str, spec: TaskSpec, columns: ColumnSettings) -> list[Example]:
-    """The examples of a file without their labels: lines as `predict` reads them, or a file of the task."""
-    if path.suffix.lower() not in _LINES:
-        return list(read_examples(name, path, columns, gold=False, scheme=spec.scheme).examples)
-    if not path.is_file():
-        raise InputError(expected=f"examples without labels in '{path}'", found="no such file", fix="check the path")
-    examples, empty = list[Example](), 0
-    lines = TextLines(path, reading=EncodingSettings(encoding=columns.encoding), may_drop=False)
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            examples.append(example_of_line(spec, line, number, f"'{path}'"))
-        else:
-            empty += 1
-    lines.tell_notes()
-    if empty:
-        tell(f"{path}: {counted(empty, 'empty line')} left out")
-    if not examples:
-        raise ConfigError(expected=f"examples without labels in '{path}'", found="none", fix="name another file")
-    return examples

@@ -49,16 +49,23 @@ class BagOfWords:
     Args:
         settings: how long texts are cut: to `max_length` words, which is never less than what a model reads.
         one_hot: single words alone, and no weights: 1 for a word that a text has, 0 for one that it has not.
+        letters: whether runs of letters are read next to words; never with more than `MANY_OUTPUTS`.
     """
 
     def __init__(
-        self, examples: Sequence[TextExample], settings: TaskSettings, num_outputs: int, *, one_hot: bool = False
+        self,
+        examples: Sequence[TextExample],
+        settings: TaskSettings,
+        num_outputs: int,
+        *,
+        one_hot: bool = False,
+        letters: bool = True,
     ) -> None:
         self._settings, self._one_hot = settings, one_hot
         self._pair = examples[0].second is not None
         texts = [text for side in (0, 1)[: 1 + self._pair] for text in self._texts(examples, side)]
         most = min(MOST_TERMS, max(1, MOST_WEIGHTS // num_outputs))
-        kinds: list[Terms] = [_words] if num_outputs > MANY_OUTPUTS else [_words, _letters]
+        kinds: list[Terms] = [_words, _letters] if letters and num_outputs <= MANY_OUTPUTS else [_words]
         kinds = [_single_words] if one_hot else kinds
         self._spaces = [_Space(terms, texts, most, one_hot=one_hot) for terms in kinds]
 

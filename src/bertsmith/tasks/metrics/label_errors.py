@@ -30,7 +30,7 @@ def label_thresholds(probabilities: Floats, labels: Ints) -> Floats:
     [0.7, 0.8]
     """
     counts = np.bincount(labels, minlength=probabilities.shape[1])
-    sums = np.bincount(labels, weights=_label_probabilities(probabilities, labels), minlength=probabilities.shape[1])
+    sums = np.bincount(labels, weights=_of_labels(probabilities, labels), minlength=probabilities.shape[1])
     thresholds: Floats = np.where(counts > 0, sums / np.maximum(counts, 1), np.inf)
     return thresholds
 
@@ -77,9 +77,9 @@ def normalized_margins(probabilities: Floats, labels: Ints) -> Floats:
     """
     others = probabilities.copy()
     others[np.arange(len(labels)), labels] = -np.inf
-    margins: Floats = _label_probabilities(probabilities, labels) - others.max(axis=1)
+    margins: Floats = _of_labels(probabilities, labels) - others.max(axis=1)
     return margins
 
 
-def _label_probabilities(probabilities: Floats, labels: Ints) -> Floats:
+def _of_labels(probabilities: Floats, labels: Ints) -> Floats:
     return np.asarray(probabilities[np.arange(len(labels)), labels])

@@ -1,0 +1,154 @@
+"""Probabilities of labels by models that were not fitted to the row: a linear model on each kind of features.
+
+Letters: E labelled examples, U others, D columns, K labels, S systems.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.progress import Progress, counted
+from bertsmith.base.storage.files import read_json, read_json_lines
+from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.recipes.results.baseline_lines import MODEL
+from bertsmith.recipes.results.finished_run import BAG_FOLDER, OUT_OF_FOLD, REPORT_FILE, START, named
+from bertsmith.recipes.results.resampling import texts_of
+from bertsmith.tasks.baselines.bag_of_words import BagOfWords
+from bertsmith.tasks.baselines.linear import PENALTIES, PENALTIES_OF_BAGS, fit_for
+from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.datasets.values import brief
+from bertsmith.tasks.encoding.loading import load_frozen_encoder
+from bertsmith.tasks.metrics.calibration import softmax
+from bertsmith.tasks.metrics.label_errors import Floats, Ints
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.settings import TaskSettings
+from bertsmith.tasks.specs.task import BAG, VECTORS, TaskSpec
+
+_WHOLE = 10**6  # words of a text that the bag of words reads, more than any has
+_LONG = 100  # words of a text on average, from which runs of letters would take most of the time
+_MOST_ROUNDS = 200  # of expectation maximization
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Features:
+    """What a linear model reads of labelled examples, and of others after them."""
+
+    name: str  # of the model in the report
+    inputs: Any  # [E + U, D], sparse or dense
+    penalties: Sequence[float]
+
+    def out_of_fold(
+        self,
+        spec: TaskSpec,
+        labels: Ints,
+        folds: Ints,
+        seed: int,
+        *,
+        order: Ints | None = None,
+        share: float = 1.0,
+    ) -> Floats:
+        """The probabilities of the labelled examples, [E, K], each by a model fitted to the other folds.
+
+        Args:
+            share: of these, the part that is fitted to, the first by `order`.
+        """
+        order = np.arange(len(labels)) if order is None else order
+        probabilities = np.zeros((len(labels), len(spec.labels)))
+        numbers = np.unique(folds).tolist()
+        with Progress(self.name, len(numbers), "folds") as progress:
+            for number in numbers:
+                train, held = order[folds[order] != number], np.flatnonzero(folds == number)
+                train = np.sort(train[: max(1, round(share * len(train)))])
+                probabilities[held] = self._fitted(spec, labels, train, held, seed)
+                progress.advance(1)
+        return probabilities
+
+    def of_others(self, spec: TaskSpec, labels: Ints, seed: int) -> Floats:
+        """The probabilities of the other examples, [U, K], by a model fitted to all labelled ones."""
+        others = np.arange(len(labels), self.inputs.shape[0])
+        return self._fitted(spec, labels, np.arange(len(labels)), others, seed)
+
+    def _fitted(self, spec: TaskSpec, labels: Ints, train: Ints, wanted: Ints, seed: int) -> Floats:
+        linear = fit_for(spec, self.inputs[train], labels[train], seed=seed, penalties=self.penalties)
+        return softmax(linear.outputs(self.inputs[wanted]).astype(np.float64))
+
+
+def bag_features(spec: TaskSpec, examples: Sequence[TextExample]) -> Features:
+    """The words of whole texts, and runs of letters of short ones; which are counted depends on no label."""
+    words = sum(len(text.split()) for example in examples for text in example.texts)
+    is_long = words > _LONG * len(examples)
+    bag = BagOfWords(examples, TaskSettings(max_length=_WHOLE), len(spec.labels), letters=not is_long)
+    return Features(name=BAG, inputs=bag.columns(examples), penalties=PENALTIES_OF_BAGS)
+
+
+def vector_features(spec: TaskSpec, examples: Sequence[TextExample], folder: ModelFolder, device: str) -> Features:
+    """The vectors of a frozen encoder."""
+    from bertsmith.tasks.baselines.text_vectors import text_vectors
+
+    encoder = load_frozen_encoder(folder, device=device)
+    vectors = text_vectors(encoder, task_for(spec), examples, encoder.choice("last"))
+    return Features(name=VECTORS, inputs=vectors, penalties=PENALTIES)
+
+
+def of_run(run: Path, spec: TaskSpec, examples: Sequence[TextExample]) -> dict[str, Floats]:
+    """The probabilities of a run with folds for the same examples, [E, K], by the name of the model that it kept.
+
+    Raises:
+        InputError: the run has no folds, or they are of other examples.
+    """
+    path = run / OUT_OF_FOLD
+    if not path.is_file():
+        raise InputError(
+            expected=f"a finished run with --folds in '{run}'", found=f"no {OUT_OF_FOLD}", fix="name another run"
+        )
+    lines = list(read_json_lines(path))
+    _require_same(path, lines, examples)
+    chances = [line["prediction"]["probabilities"] for line in lines]
+    best = (read_json(run / REPORT_FILE) if (run / REPORT_FILE).is_file() else {}).get("best")
+    name = BAG if best == BAG_FOLDER else named(START, 0) if best == START else MODEL
+    return {name: np.array([[chance[label] for label in spec.labels] for chance in chances], dtype=np.float64)}
+
+
+def _require_same(path: Path, lines: Sequence[Mapping[str, Any]], examples: Sequence[TextExample]) -> None:
+    """Refuses the lines of a run for other examples, and names the first that differs."""
+    for number, (line, example) in enumerate(itertools.zip_longest(lines, examples), start=1):
+        theirs = (line["texts"], line["gold"]) if line else None
+        ours = (texts_of(example), example.label) if example else None
+        if theirs != ours:
+            there, here = (
+                "no row" if row is None else f"{brief(' | '.join(row[0]))} with the label {brief(row[1])}"
+                for row in (theirs, ours)
+            )
+            raise InputError(
+                expected=f"the rows of '{path}' ({counted(len(lines), 'row')}), in this order",
+                found=f"{counted(len(examples), 'row')}, of which row {number} is the first that differs: {here}, in "
+                f"place of {there}",
+                fix="name the table that the run was trained on, as it was then",
+            )
+
+
+def mixture_weights(systems: Sequence[Floats], labels: Ints) -> Floats:
+    """The weights of systems in the mean of their probabilities that gives the labels the highest likelihood, [S].
+
+    Args:
+        systems: the probabilities of each, [E, K].
+
+    Source: Dempster, Laird and Rubin (1977), "Maximum Likelihood from Incomplete Data via the EM Algorithm", for the
+    weights of a mixture whose parts are known.
+
+    >>> right, wrong = np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([[0.1, 0.9], [0.8, 0.2]])
+    >>> mixture_weights([right, wrong], np.array([0, 1])).round(3).tolist()
+    [1.0, 0.0]
+    """
+    likelihoods = np.stack([part[np.arange(len(labels)), labels] for part in systems])  # [S, E]
+    likelihoods = np.maximum(likelihoods, np.finfo(np.float64).tiny)
+    weights = np.full(len(systems), 1 / len(systems))
+    for _ in range(_MOST_ROUNDS):
+        shares = weights[:, None] * likelihoods
+        weights = (shares / shares.sum(axis=0)).mean(axis=1)
+    return weights
