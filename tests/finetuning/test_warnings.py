@@ -8,6 +8,8 @@ import pytest
 
 from bertsmith.app.library.finetuning import finetune
 from bertsmith.base.core.progress import quiet, recorded_warnings, warn
+from bertsmith.base.core.requests import all_fields, with_parameters
+from bertsmith.recipes.finetuning.request import FinetuneRequest
 from bertsmith.recipes.finetuning.run import summary_lines
 from bertsmith.recipes.results.finished_run import warning_lines
 from bertsmith.recipes.results.report import write_finetuning_report
@@ -35,7 +37,8 @@ def test_warnings_about_the_data_are_in_report_page_and_summary(tmp_path: Path) 
     assert any("rare" in line for line in warnings)
     assert warnings[-1].startswith("train: 1 of ")
     assert warnings[-1].endswith("in all")
-    in_python = [line.replace("--dev", "`dev`") for line in warnings[:-1]]  # the last one is not a warning
+    fields = [field for _, field in all_fields(FinetuneRequest)]
+    in_python = [with_parameters(line, fields) for line in warnings[:-1]]  # the last one is not a warning
     assert all(line in " ".join(said.getvalue().split()) for line in in_python)
     lines = summary_lines(result.report)
     assert lines[-1] == f"{len(warnings)} warnings about the data, see the report"
