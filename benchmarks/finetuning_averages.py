@@ -1,12 +1,14 @@
 """What an average of several trainings is worth: with and without the start, against each training, on few labels.
 
     python benchmarks/finetuning_averages.py --data DIR --model DIR [--tasks trec,sst-2] [--size 100] [--seeds 1,2,3]
+        [--epochs 7.2]
 
 Each cell draws labelled rows as `finetuning_recipes.py` does, and trains three times on all of them with the recipe
 `auto`, each time with another order. Its scores, on official dev rows: `start`, the base model with the linear layer
 that all trainings start from; `f0` to `f2`, the trainings; `wise0.5`, half of the start and half of the first training;
-`soup3`, the mean of the trainings; and `soup3+S`, the mean of the trainings and of the start, which is what `finetune
---merge average` keeps. Finished cells are in the result file and are not run again.
+`soup2` and `soup3`, the mean of the first two and of all trainings; and with `+S`, of the start as well. `finetune
+--merge average` keeps `soup3+S`, and `--keep auto` `soup2`. `steps` are those of a training, `processor_seconds` those
+of the three. Finished cells are in the result file and are not run again.
 """
 
 import argparse
@@ -14,6 +16,7 @@ import dataclasses
 import json
 import os
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -40,23 +43,25 @@ TRAININGS = 3
 Weights = Mapping[str, Tensor]
 
 
-def job_of(cells: Cells, size: int, seed: int) -> FinetuningJob:
+def job_of(cells: Cells, size: int, seed: int, changes: Mapping[str, float]) -> FinetuningJob:
     """The job of the recipe `auto` on all drawn rows; its dev examples are among them, so their scores mean nothing."""
     rows = drawn(cells.pool, size, [seed, size])
     aside = max(1, round(HELD_OUT * len(rows)))
     situation = situation_of(cells.spec.name, cells.spec.kind, len(rows), cells.folder)
-    values = resolved("auto", situation, {"seed": seed, "baselines": False})
+    values = resolved("auto", situation, {"seed": seed, "baselines": False, **changes})
     parts = split_settings(values, [FinetuningSettings, RecipeSettings])
     settings, rates = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
     data = TaskData(train=rows, dev=rows[:aside], held_out=True)
     return FinetuningJob.prepare(cells.folder, cells.spec, data, settings, rates)
 
 
-def cell(cells: Cells, size: int, seed: int) -> dict[str, float]:
+def cell(cells: Cells, size: int, seed: int, changes: Mapping[str, float]) -> dict[str, float]:
     """The scores of one draw of labels."""
     with tempfile.TemporaryDirectory() as folder, quiet():
-        path, job = Path(folder), job_of(cells, size, seed)
+        path, job = Path(folder), job_of(cells, size, seed, changes)
+        began = time.process_time()
         results = [job.train_once(path / f"f{number}", 10 * seed + number) for number in range(TRAININGS)]
+        seconds = round(time.process_time() - began, 1)
         base = load_any(path / "f0" / "model")
 
         def score(weights: Weights) -> float:
@@ -72,8 +77,12 @@ def cell(cells: Cells, size: int, seed: int) -> dict[str, float]:
             "start": score(start),
             **{f"f{number}": score(weights) for number, weights in enumerate(trained)},
             "wise0.5": score(average_of([start, trained[0]])),
+            "soup2": score(average_of(trained[:2])),
+            "soup2+S": score(average_of([start, *trained[:2]])),
             "soup3": score(average_of(trained)),
             "soup3+S": score(average_of([start, *trained])),
+            "steps": results[0].steps,
+            "processor_seconds": seconds,
         }
 
 
@@ -85,9 +94,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tasks", default="trec,sst-2")
     parser.add_argument("--size", type=int, default=100, help="labels")
     parser.add_argument("--seeds", default="1,2")
+    parser.add_argument("--epochs", type=float, help="of a training [those of the recipe]")
     parser.add_argument("--out", type=Path, help="the result file [in results/]")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
+    changes = {} if options.epochs is None else {"epochs": options.epochs}
     about = machine()
     label = f"finetuning_averages_{machine_label(about)}_torch-{about['packages']['torch']}.jsonl"
     out, name = options.out or RESULTS / label, Path(options.model).resolve().parent.name
@@ -101,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for task in options.tasks.split(","):
             if (name, task, seed, options.size) in done:
                 continue
-            scores = cell(Cells(options.data, options.model, task), options.size, seed)
+            scores = cell(Cells(options.data, options.model, task), options.size, seed, changes)
             with out.open("a", encoding="utf-8") as file:
                 line = json.dumps({"model": name, "task": task, "seed": seed, "size": options.size, **scores})
                 file.write(line + "\n")
