@@ -114,8 +114,8 @@ def watched(command: list[str], log: Path, most: float) -> dict[str, Any]:
 def measured(data: Path, model: str, name: str, most: float, options: str) -> dict[str, Any]:
     """The result of one case."""
     train, test, more = case(data, name)
-    with tempfile.TemporaryDirectory() as place:
-        rows, run, log = Path(place) / "train.jsonl", Path(place) / "run", Path(place) / "log"
+    with tempfile.TemporaryDirectory() as parent:
+        rows, run, log = Path(parent) / "train.jsonl", Path(parent) / "run", Path(parent) / "log"
         rows.write_text("".join(json.dumps(row) + "\n" for row in train), encoding="utf-8")
         command = [sys.executable, "-m", "bertsmith", "finetune", "--model", model, "--task", "classification"]
         command += ["--train", str(rows), "--out", str(run), *shlex.split(f"{options} {more}")]
@@ -133,7 +133,7 @@ def measured(data: Path, model: str, name: str, most: float, options: str) -> di
             result |= {"kept": report["best"], "choice": report.get("choice", []), "dev": report["scores"]}
             folders = {"model": run / "model", "bag of words": run / "bag-of-words"}
             for system, folder in folders.items() if test else ():
-                if not folder.is_dir():
+                if not (folder / "bertsmith.json").is_file():
                     continue
                 answers = bertsmith.load(folder).classify([row["text"] for row in test])
                 right = [answer.label == row["label"] for answer, row in zip(answers, test, strict=True)]
