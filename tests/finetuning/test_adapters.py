@@ -9,6 +9,7 @@ import torch
 
 import bertsmith
 from bertsmith.app.library.finetuning import finetune
+from bertsmith.app.server.process import load_models
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.storage.files import read_json
 from bertsmith.models.checkpoints.load import load_any
@@ -66,6 +67,17 @@ def test_an_adapter_is_a_model_for_every_command_and_a_tenth_of_its_size(run: Pa
     assert scores[0] == pytest.approx(scores[1])
     sizes = [(run / name).stat().st_size for name in ("model/model.safetensors", "adapter/adapter_model.safetensors")]
     assert sizes[1] < sizes[0] / 10
+
+
+def test_adapters_of_one_base_are_served_next_to_each_other_by_name(run: Path) -> None:
+    models = load_models([f"average={run / 'adapter'}", f"first={run / 'seed-1' / 'adapter'}"], device="cpu")
+    assert list(models) == ["average", "first"]
+    for name, folder in (("average", run / "model"), ("first", run / "seed-1" / "model")):
+        model = models[name]
+        assert isinstance(model, bertsmith.Model)
+        expected = [answer.probabilities for answer in bertsmith.load(folder).classify(TEXTS)]
+        for answer, probabilities in zip(model.classify(TEXTS), expected, strict=True):
+            assert answer.probabilities == pytest.approx(probabilities, abs=1e-5)
 
 
 def test_a_resumed_run_has_the_same_adapter(run: Path, base: str, mails: Path, tmp_path: Path) -> None:
