@@ -41,26 +41,26 @@ def cell(cells: Cells, size: int, seed: int, rate: float, targets: str | None) -
     """The figures of one training; `rate` is 0 for the whole encoder."""
     rows = drawn(cells.pool, size, [seed, size])
     situation = situation_of(cells.spec.name, cells.spec.kind, len(rows), cells.folder)
-    given: Mapping[str, Any] = {"seed": seed, "baselines": False, "device": "cpu"}
-    values = resolved("auto", situation, given)
+    fixed: Mapping[str, Any] = {"seed": seed, "baselines": False, "device": "cpu"}
+    values = resolved("auto", situation, fixed)
     if rate:
         peak = float(f"{values['learning_rate'] * rate:.2g}")
         values = resolved(
-            "auto", situation, {**given, "lora_rank": RANK, "lora_targets": targets, "learning_rate": peak}
+            "auto", situation, {**fixed, "lora_rank": RANK, "lora_targets": targets, "learning_rate": peak}
         )
     parts = split_settings(values, [FinetuningSettings, RecipeSettings])
     settings, rates = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
     with tempfile.TemporaryDirectory() as folder, quiet():
         job = FinetuningJob.prepare(cells.folder, cells.spec, TaskData(train=rows, dev=()), settings, rates)
-        place = Path(folder) / "training"
+        run = Path(folder) / "training"
         trained = sum(
             part.numel() for part in job._workload(seed, None, Rank()).model.parameters() if part.requires_grad
         )
         begin = time.process_time()
-        result = job.train_once(place, seed)
+        result = job.train_once(run, seed)
         seconds = time.process_time() - begin
-        scores, _ = load_predictor(place / "model", device="cpu").evaluate(cells.scored)
-        written = place / ("adapter/adapter_model.safetensors" if rate else "model/model.safetensors")
+        scores, _ = load_predictor(run / "model", device="cpu").evaluate(cells.scored)
+        written = run / ("adapter/adapter_model.safetensors" if rate else "model/model.safetensors")
         return {
             "score": round(float(scores[cells.spec.metric]), 4),
             "trained_parameters": trained,
@@ -82,22 +82,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rates", default="0,10", help="multiples of the learning rate; 0 for the whole encoder")
     parser.add_argument("--targets", help="layers with an adapter [queries and values]")
     parser.add_argument("--out", type=Path, help="the result file [in results/]")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     about = machine()
-    out = given.out or RESULTS / f"adapters_{machine_label(about)}_torch-{about['packages']['torch']}.jsonl"
+    out = options.out or RESULTS / f"adapters_{machine_label(about)}_torch-{about['packages']['torch']}.jsonl"
     keys = ("model", "task", "seed", "size", "rate", "targets")
     done = {tuple(line[key] for key in keys) for line in read_json_lines(out)} if out.exists() else set()
-    for task in given.tasks.split(","):
-        for model in given.models.split(","):
+    for task in options.tasks.split(","):
+        for model in options.models.split(","):
             name = model if model == "starter" else Path(model).resolve().parent.name
-            cells = Cells(given.data, model, task)
-            for seed in map(int, given.seeds.split(",")):
-                for rate in map(float, given.rates.split(",")):
-                    key = (name, task, seed, given.size, rate, given.targets if rate else None)
+            cells = Cells(options.data, model, task)
+            for seed in map(int, options.seeds.split(",")):
+                for rate in map(float, options.rates.split(",")):
+                    key = (name, task, seed, options.size, rate, options.targets if rate else None)
                     if key in done:
                         continue
-                    figures = cell(cells, given.size, seed, rate, given.targets)
+                    figures = cell(cells, options.size, seed, rate, options.targets)
                     line = json.dumps({**dict(zip(keys, key, strict=True)), **figures})
                     with out.open("a", encoding="utf-8") as file:
                         file.write(line + "\n")
