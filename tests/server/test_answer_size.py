@@ -120,6 +120,16 @@ def test_the_bound_covers_a_model_that_keeps_hundreds_of_answers(
     test_the_bound_of_a_route_covers_its_large_replies({"model": model}, "/answer", body, monkeypatch)
 
 
+@pytest.mark.parametrize("texts", [["." * 300] * 3, ["\x01".join("abc") * 60], [["film"] * 200]])
+def test_the_bound_covers_a_model_that_takes_every_span_for_an_entity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts: list[Any]
+) -> None:
+    settings = dataclasses.replace(SPECS["nested"].settings, overlap="any", entity_words=4)
+    spec = dataclasses.replace(SPECS["nested"], settings=settings, threshold=0.0)
+    model = load(write_task_model(tmp_path / "model", spec), device="cpu")
+    test_the_bound_of_a_route_covers_its_large_replies({"model": model}, "/tag", {"texts": texts}, monkeypatch)
+
+
 def test_answers_that_would_take_too_much_memory_are_refused_before_they_are_computed(models: dict[str, Model]) -> None:
     async def script(client: Client) -> None:
         many = {"texts": ["[MASK] " * 60] * 40, "top": 1000}

@@ -11,6 +11,7 @@ from bertsmith.tasks.datasets.examples import (
     NEITHER,
     Answer,
     ChoiceExample,
+    EntityExample,
     Example,
     MentionExample,
     QuestionExample,
@@ -184,6 +185,14 @@ SPECS = {
         metrics=("precision", "recall", "f1", "accuracy"),
         settings=SETTINGS,
     ),
+    "nested": TaskSpec(
+        kind="entities",
+        name="nested-ner",
+        labels=("GROUP", "LOC", "PER"),
+        metric="f1",
+        metrics=("precision", "recall", "f1"),
+        settings=dataclasses.replace(SETTINGS, entity_words=2, overlap="nested"),
+    ),
     "answer": TaskSpec(
         kind="span", name="squad", metric="f1", metrics=("exact", "f1"), settings=TaskSettings(max_length=32, stride=8)
     ),
@@ -221,7 +230,7 @@ SPECS["pronoun"] = TaskSpec(
     settings=SETTINGS,
 )
 # The kinds whose models have an ONNX form; that of some takes sentences, or gives the numbers of mentions.
-OF_PARTS = ["sentences", "sentences of a text", "pronoun"]
+OF_PARTS = ["sentences", "sentences of a text", "pronoun", "nested"]
 OF_VECTORS = [name for name, spec in SPECS.items() if spec.kind in ("similarity", "selection")]  # exported as encoders
 WITH_GRAPH = [
     name
@@ -316,6 +325,18 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
             spans = [(text.index(words), text.index(words) + len(words)) for words in ("who", *people)]
             fields = {"pronoun": spans[0], "candidates": tuple(spans[1:]), "label": right if right < 2 else NEITHER}
             result.append(MentionExample(id=name, text=text, location=line, **fields))
+        elif kind == "nested":
+            words, entities = [], []
+            for _ in range(int(draw.integers(2, 5))):
+                pick, start = int(draw.integers(4)), len(words)
+                words += [some((PEOPLE, PLACES, PEOPLE, PLAIN)[pick])]
+                if pick < 3:
+                    entities.append((start, start + 1, ("PER", "LOC", "PER")[pick]))
+                if pick == 2:  # a person and a place are a group
+                    words += [some(PLACES)]
+                    entities += [(start + 1, start + 2, "LOC"), (start, start + 2, "GROUP")]
+            sentence = TaggedExample(id=name, words=tuple(words), location=line)
+            result.append(EntityExample.of(sentence, entities))
         elif kind == "tags":
             words, tags = [], []
             for _ in range(int(draw.integers(3, 9))):

@@ -24,6 +24,7 @@ from bertsmith.recipes.finetuning.run import finetune
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.recipes.finetuning.vector_workload import VectorTraining
 from bertsmith.recipes.finetuning.workload import Finetuning
+from bertsmith.tasks.datasets.examples import EntityExample, TaggedExample
 from bertsmith.tasks.encoding.forward import task_logits
 from bertsmith.tasks.encoding.units import micro_batches
 from bertsmith.tasks.specs.kinds import KINDS, task_for
@@ -244,7 +245,11 @@ def test_a_model_of_this_task_refuses_examples_without_gold_when_it_is_scored(ki
     bare |= {key: {"targets": ()} for key in ("text to write", "sentences", "sentences of a text")}
     bare |= {"vectors of partners": {"second": None}, "vectors of triplets": {"texts": ("the film",)}}
     field = bare.get(kind, {"answers": ()} if "answer" in kind else {"label": None})
-    example = dataclasses.replace(examples_of(kind, 3)[1], **field)
+    example = examples_of(kind, 3)[1]
+    if isinstance(example, EntityExample):
+        example = TaggedExample(id="1", words=example.words, location=example.location)
+    else:
+        example = dataclasses.replace(example, **field)
     with pytest.raises(BertsmithError, match="line 2 of"):
         task.check([example], gold=True)
 

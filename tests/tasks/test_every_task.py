@@ -147,6 +147,9 @@ def write_file(name: str, folder: Path) -> Path:
             text, spans = f"anna met bert {TEXTS[number % 2]}", {"pronoun": [5, 8], "candidates": [[0, 4], [9, 13]]}
             rows.append(json.dumps({"text": text, **spans, "answer": number % 2}) + "\n")
         suffix, text = "jsonl", "".join(rows)
+    elif name in named_tasks.MARKED:
+        record = {"tokens": ["anna", "rome", "was"], "entities": [[0, 1, "PER"], [0, 2, "GROUP"]]}
+        suffix, text = "jsonl", (json.dumps(record) + "\n") * COUNT
     elif name in named_tasks.TAGS:
         tag = "B-PER" if name == "ner" else "NOUN"
         other = "O" if name == "ner" else "VERB"

@@ -21,6 +21,7 @@ OF_TASKS = {
     "choice": "choose",
     "selection": "choose",
     "tagging": "tag",
+    "entities": "tag",
     "span": "answer",
     "generation": "generate",
     "extraction": "extract",

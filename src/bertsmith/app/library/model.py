@@ -61,6 +61,7 @@ from bertsmith.tasks.metrics.vectors import crowding
 from bertsmith.tasks.specs.predictions import (
     AnswerPrediction,
     ChoicePrediction,
+    EntitiesPrediction,
     ExtractPrediction,
     LabelPrediction,
     MentionPrediction,
@@ -98,7 +99,7 @@ class Model:
     Attributes:
         name: the last part of the path, or the id.
         task: "classification", "regression", "choice", "selection", "tagging", "span", "generation", "extraction",
-            "coreference", or None.
+            "coreference", "entities", or None.
         weakness: what the scores of its own dev or test examples say against its answers; "" if nothing.
         abilities: the supported methods; `tokens` is always supported, `pieces` by every model with a tokenizer.
         hooked: what takes hooks in front of every pass, which may stop it: the encoder and, if it writes, the decoder.
@@ -111,6 +112,7 @@ class Model:
         embed_length: tokens of a text that `embed` reads; 0 for a model without an encoder.
         max_question: tokens of a question that `answer` reads; 0 if the model does not answer questions.
         max_answers: candidates that `answer` keeps for each question; 0 if the model does not answer questions.
+        max_entities: of a model whose entities may share words, the most for each word, and the words of the longest.
         max_texts: the texts that `generate` gives for a source; 0 if the model does not write.
         max_written: the most pieces of all texts that `generate` gives for a source; 0 if the model does not write.
         reads_backward: whether `complete` continues texts at their beginning.
@@ -154,6 +156,7 @@ class Model:
         of_questions = spec.settings if spec is not None and spec.kind == "span" else None
         self.max_question: int = 0 if of_questions is None else of_questions.max_question
         self.max_answers: int = 0 if of_questions is None else of_questions.n_best
+        self.max_entities: tuple[int, int] = (0, 0) if predictor is None else predictor.task.max_entities
         writes = spec.settings if spec is not None and spec.kind == GENERATION else None
         self.max_texts: int = 0 if writes is None else writes.answers
         self.max_written: int = 0 if writes is None else writes.answers * writes.max_target_length
@@ -278,14 +281,12 @@ class Model:
         """The best ending for each context."""
         return self._answered("choose", questions)
 
-    def tag(self, texts: Sequence[str | Sequence[str]]) -> list[TagsPrediction]:
-        """The tags and entities of each text; for plain texts, with character offsets.
-
-        A text without words gets an empty answer.
+    def tag(self, texts: Sequence[str | Sequence[str]]) -> list[TagsPrediction] | list[EntitiesPrediction]:
+        """The tags and entities of each text, or its entities alone; for plain texts, with character offsets.
 
         Args:
-            texts: plain texts, which are split into words at white space, around punctuation and around Chinese
-                characters; or lists of words.
+            texts: plain texts, which may be empty and are split into words at white space, around punctuation and
+                around Chinese characters; or lists of words.
         """
         return self._answered("tag", texts)
 

@@ -24,6 +24,7 @@ from bertsmith.tasks.specs.named_tasks import form_of
 from bertsmith.tasks.specs.predictions import (
     AnswerPrediction,
     ChoicePrediction,
+    EntitiesPrediction,
     TagsPrediction,
 )
 from bertsmith.tasks.specs.settings import ColumnSettings
@@ -170,7 +171,8 @@ def _cells(prediction: Prediction, *, several: bool) -> Mapping[str, str]:
     values = values_of(prediction, several=several)
     is_cell = isinstance(prediction, ChoicePrediction) and prediction.ranking
     require(
-        bool(is_cell) or not isinstance(prediction, ChoicePrediction | TagsPrediction | AnswerPrediction),
+        bool(is_cell)
+        or not isinstance(prediction, ChoicePrediction | TagsPrediction | EntitiesPrediction | AnswerPrediction),
         expected="a model that answers with labels, numbers or texts, with --out",
         found="one with other answers",
         fix="print the predictions, without --out; --json has all of them",

@@ -24,6 +24,7 @@ from bertsmith.tasks.specs.named_tasks import form_of
 from bertsmith.tasks.specs.predictions import (
     AnswerPrediction,
     ChoicePrediction,
+    EntitiesPrediction,
     ExtractPrediction,
     LabelPrediction,
     MentionPrediction,
@@ -32,7 +33,7 @@ from bertsmith.tasks.specs.predictions import (
     TextPrediction,
 )
 from bertsmith.tasks.specs.settings import ColumnSettings
-from bertsmith.tasks.specs.task import EXTRACTION, GENERATION, Prediction
+from bertsmith.tasks.specs.task import ENTITIES, EXTRACTION, GENERATION, Prediction
 from bertsmith.tasks.task_data.row_columns import locations_of
 from bertsmith.tasks.task_data.task_files import read_examples
 
@@ -122,7 +123,13 @@ def texts_of(values: Any) -> Any:
 
 def names_of(predictor: Predictor) -> Sequence[str]:
     """The names of the values of its predictions; see `values_of`."""
-    without = predictor.gives_several or predictor.task.spec.kind in ("regression", "tagging", GENERATION, EXTRACTION)
+    without = predictor.gives_several or predictor.task.spec.kind in (
+        "regression",
+        "tagging",
+        ENTITIES,
+        GENERATION,
+        EXTRACTION,
+    )
     return (PREDICTION,) if without else (PREDICTION, PROBABILITY)
 
 
@@ -138,6 +145,8 @@ def values_of(prediction: Prediction, *, several: bool) -> dict[str, Any]:
         return {PREDICTION: prediction.text}
     if isinstance(prediction, TagsPrediction):
         return {PREDICTION: list(prediction.tags)}
+    if isinstance(prediction, EntitiesPrediction):
+        return {PREDICTION: prediction.to_dict()["entities"]}
     if isinstance(prediction, ChoicePrediction):
         best = prediction.ranking[0][2] if prediction.ranking else prediction.probabilities[prediction.index]
         return {PREDICTION: prediction.text, PROBABILITY: best}

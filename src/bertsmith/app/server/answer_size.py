@@ -24,6 +24,7 @@ _NAMED = 240  # a label that may be among those predicted
 _SHARE = 128  # a text or a number of a list, as an object, and in JSON twice
 _CODE = 832  # a code with its probability, as an object, and in JSON twice
 _WORD = 960  # a word with its tag, and an entity around it
+_ENTITY = 1280  # an entity that may be inside another one, as an object and as a candidate, and in JSON twice
 _PIECE = 384
 _WEIGHT = 24  # float64, and up to 7 characters, twice
 _WRITTEN = 128  # a piece of a text that was written, as an object, and in JSON twice
@@ -113,6 +114,10 @@ def endings(questions: Sequence[tuple[str, Sequence[str]]]) -> AnswerSize:
 def words(model: "Model", texts: Sequence[Any]) -> AnswerSize:
     """The size of the tags and entities of words; a word has at least one token."""
     longest = max(map(_json, model.labels), default=0)
+    most, words_of_longest = model.max_entities
+    if most:
+        texts_of_entities = 3 * most * words_of_longest * _json_of(texts)
+        return AnswerSize(len(texts) * _ITEM + texts_of_entities, _WORD + most * (_ENTITY + 4 * longest))
     return AnswerSize(len(texts) * _ITEM + 3 * _json_of(texts), _WORD + 4 * longest)
 
 

@@ -363,11 +363,11 @@ def _tags(prediction: Any) -> dict[str, Any]:
         begin, end = entity["characters"] or (None, None)
         shown = {name: value for name, value in entity.items() if name != "start"}
         entities.append({**shown, "begin": begin, "end": end})
+    without = [None] * len(spans)  # of entities that may be inside one another
+    columns = (tags["words"], spans, tags.get("tags", without), tags.get("probabilities", without))
     words = [
         {"text": word, "begin": begin, "end": end, "tag": tag, "probability": chance}
-        for word, (begin, end), tag, chance in zip(
-            tags["words"], spans, tags["tags"], tags["probabilities"], strict=True
-        )
+        for word, (begin, end), tag, chance in zip(*columns, strict=True)
     ]
     return {"entities": entities, "words": words, "cut_tokens": tags["cut_tokens"]}
 

@@ -306,12 +306,12 @@ class Entity(BaseModel):
 
 
 class Word(BaseModel):
-    """A word with its tag."""
+    """A word with its tag; without one, and without its probability, if entities may be inside one another."""
 
     text: str
     begin: int | None
     end: int | None
-    tag: str
+    tag: str | None
     probability: float | None
 
 

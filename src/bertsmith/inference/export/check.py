@@ -51,6 +51,7 @@ ANSWERS = {
     "span": "text",
     "coreference": "index",
     "extraction": "text",
+    "entities": "spans",
 }
 
 

@@ -165,6 +165,9 @@ _KINDS = {
         'resolve([{"text": "Anna saw that she had won.", "pronoun": (14, 17), "candidates": [(0, 4)]}])',
         "of longer texts the part around the mentions",
     ),
+    "entities": _Kind(
+        "token-classification", "nested named entity recognition", "A text.", 'tag(["A text."])', _IN_WINDOWS
+    ),
     "similarity": _Kind(
         "sentence-similarity", "sentence similarity", "A text.", 'embed(["One text.", "Another text."])'
     ),

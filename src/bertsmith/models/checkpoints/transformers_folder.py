@@ -37,6 +37,7 @@ ONLY_HERE = {
         "a head on the sentences of a text",
         "takes the sentence of each token and the text of each sentence",
     ),
+    "entities": ("scores of spans by their first and last words", "gives the numbers of single words"),
     "coreference": ("scores of pairs of mentions in a text", "gives the numbers of single pieces"),
 }
 # What `CrossEncoder` applies to the logits; by default a sigmoid to a single one, and nothing to several.

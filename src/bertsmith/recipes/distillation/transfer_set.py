@@ -28,6 +28,7 @@ from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSett
 from bertsmith.tasks.datasets.examples import (
     Answer,
     ChoiceExample,
+    EntityExample,
     Example,
     QuestionExample,
     TaggedExample,
@@ -38,6 +39,7 @@ from bertsmith.tasks.datasets.label_map import LabelMap
 from bertsmith.tasks.encoding.units import EncodedExamples, Logits
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.named_tasks import form_of, official_spec, require_kind, task_name
+from bertsmith.tasks.specs.predictions import EntitiesPrediction
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.specs.task import GENERATION, Prediction, TaskSpec
 from bertsmith.tasks.task_data.row_columns import groups_of
@@ -215,6 +217,9 @@ def answered(examples: Sequence[Example], predictions: Sequence[Any], spec: Task
 
 def _answered(example: Example, prediction: Any, spec: TaskSpec) -> Example | None:
     assert isinstance(prediction, Prediction)
+    if isinstance(prediction, EntitiesPrediction):
+        assert isinstance(example, TaggedExample), "a sentence of words"
+        return EntityExample.of(example, ((span.start, span.end, span.type) for span in prediction.entities))
     if isinstance(example, TaggedExample):
         return dataclasses.replace(example, tags=prediction.tags)  # type: ignore[attr-defined]
     if isinstance(example, ChoiceExample):

@@ -6,7 +6,8 @@
     RUN/baselines.jsonl        their predictions on the dev examples: the lines of predictions.jsonl and "baseline"
     RUN/baselines.safetensors  weight and bias of the linear models on frozen vectors, if the task has some
     RUN/bag-of-words/          the linear model on a bag of words, if the task has one, ready to predict; so are the
-                               counts of words in RUN/frequent-tags/, RUN/word-overlap/ and RUN/word-cosine/
+                               counts of words in RUN/frequent-tags/, RUN/seen-entities/, RUN/word-overlap/ and
+                               RUN/word-cosine/
 
 Letters: E examples, W words, D width of a vector, K outputs.
 
@@ -52,6 +53,7 @@ from bertsmith.tasks.specs.task import (
     FROZEN_COSINE,
     OF_TEXTS,
     PAIRS,
+    SEEN,
     TAGS,
     VECTORS,
     WORDS_COSINE,
@@ -222,7 +224,7 @@ class _Computation:
     def _words(self, name: str) -> Sequence[Prediction]:
         from bertsmith.tasks.baselines.word_model import WordModel
 
-        train = self.job.data.train if name == TAGS else self.train
+        train = self.job.data.train if name in (TAGS, SEEN) else self.train
         self._counts[name] = len(train)
         self._models[name] = WordModel.fitted(self.task.of_vectors().spec, train)
         return self._models[name].predict(self.dev)

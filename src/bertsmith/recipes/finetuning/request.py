@@ -48,7 +48,7 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
             "a GLUE task (cola, sst-2, ... wnli), snli, xnli, squad, squad2, swag, codah, choice, ner, pos, "
             "classification, multi-label, patents, relations, regression, similarity, pairs, triplets, texts, "
             "response-selection, summarization, response, translation, parsing, text-to-text, "
-            "extractive-summarization, coreference, spam, spam4, sentiment, claim, truth",
+            "extractive-summarization, coreference, nested-ner, spam, spam4, sentiment, claim, truth",
             metavar="NAME",
         ),
     ]

@@ -19,6 +19,7 @@ from bertsmith.tasks.specs.task import (
     OVERLAP,
     PAIRS,
     PLURAL,
+    SEEN,
     TAGS,
     VECTORS,
     WORDS_COSINE,
@@ -27,7 +28,13 @@ from bertsmith.tasks.specs.task import (
 MODEL = "fine-tuned model"
 LINEAR_FOLDER = "linear"
 # Of a run: the folders of the baselines that are always saved, ready to predict.
-SAVED = {BAG: BAG_FOLDER, TAGS: "frequent-tags", OVERLAP: "word-overlap", WORDS_COSINE: "word-cosine"}
+SAVED = {
+    BAG: BAG_FOLDER,
+    TAGS: "frequent-tags",
+    OVERLAP: "word-overlap",
+    SEEN: "seen-entities",
+    WORDS_COSINE: "word-cosine",
+}
 # Of those with the encoder of the base model, which are saved if they are better than the fine-tuned model.
 SAVED_IF_BETTER = {
     VECTORS: LINEAR_FOLDER,
@@ -46,6 +53,8 @@ _OFFERS = {
     FROZEN_COSINE: "this training made the vectors worse: try {lower}more examples, or `bertsmith embed` with the base "
     "model",
     TAGS: "words without their context say as much: try {longer}more sentences, or a model that was pre-trained longer",
+    SEEN: "a list of the entities of the training examples says as much: try {longer}more sentences, or a model that "
+    "was pre-trained longer",
     OVERLAP: "shared words say as much: try {longer}a model that was first fine-tuned on a larger set of such examples "
     "(--task {larger}), or one that was pre-trained longer",
 }

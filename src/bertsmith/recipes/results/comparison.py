@@ -25,6 +25,7 @@ EXAMPLE_SCORES = {
     "generation": "main score",
     "extraction": "main score",
     "coreference": "right answers",
+    "entities": "F1 of the entities",
 }
 
 Lines = Sequence[Line]

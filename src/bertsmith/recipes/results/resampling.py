@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.tasks.datasets.examples import Example
-from bertsmith.tasks.metrics.entities import entity_spans
+from bertsmith.tasks.metrics.entities import OF_SPANS, counts_of_spans, entity_spans
 from bertsmith.tasks.metrics.labels import CLASS_METRICS
 from bertsmith.tasks.metrics.mentions import counts_of, score_of_counts
 from bertsmith.tasks.metrics.numbers import NUMBER_METRICS
@@ -139,7 +139,7 @@ def _of_labels(metric: str, lines: Sequence[Line]) -> ScoreRows | None:
     """The values of a score of one label for each text, or of several."""
     if any(isinstance(line["gold"], list | tuple) for line in lines):
         if metric == "micro_f1":
-            return ScoreRows(rows=np.array([_label_counts(line) for line in lines]), statistic=_f1)
+            return ScoreRows(rows=np.array([_label_counts(line) for line in lines]), statistic=f1_of_counts)
         return _of_scores(lines, is_proportion=True) if metric == "subset_accuracy" else None
     if metric == "accuracy":
         return _of_scores(lines, is_proportion=True)
@@ -241,7 +241,7 @@ def _is_exact(line: Line) -> int:
     return exact_match(line["prediction"]["text"], [answer["text"] for answer in line["gold"]])
 
 
-def _f1(drawn: npt.NDArray[np.generic]) -> float:
+def f1_of_counts(drawn: npt.NDArray[np.generic]) -> float:
     """F1 from rows of (right, gold, predicted); 0 if all are 0."""
     right, gold, predicted = _sums(drawn)
     return 2 * right / max(gold + predicted, 1.0)
@@ -262,8 +262,21 @@ def _sums(drawn: npt.NDArray[np.generic]) -> tuple[float, float, float]:
     return right, gold, predicted
 
 
+def _of_entities(metric: str, lines: Sequence[Line]) -> ScoreRows | None:
+    if metric not in OF_SPANS:
+        return None
+    counts = counts_of_spans(map(entities_of_line, lines))
+    return ScoreRows(rows=counts.astype(np.float64), statistic=_OF_COUNTS[metric])
+
+
+def entities_of_line(line: Line) -> tuple[list[tuple[int, int, str]], list[tuple[int, int, str]]]:
+    """The gold and the predicted entities of a sentence: first word, one past the last, and type."""
+    predicted = [(*entity["words"], entity["type"]) for entity in line["prediction"]["entities"]]
+    return [tuple(span) for span in line["gold"]], predicted
+
+
 # If every word has a tag, accuracy equals recall.
-_OF_COUNTS: dict[str, Statistic] = {"f1": _f1, "precision": _precision, "recall": _recall, "accuracy": _recall}
+_OF_COUNTS: dict[str, Statistic] = {"f1": f1_of_counts, "precision": _precision, "recall": _recall, "accuracy": _recall}
 _ROWS: Mapping[str, Callable[[str, Sequence[Line]], ScoreRows | None]] = {  # by the kind of task
     "classification": _of_labels,
     "regression": _of_numbers,
@@ -271,6 +284,7 @@ _ROWS: Mapping[str, Callable[[str, Sequence[Line]], ScoreRows | None]] = {  # by
     "choice": _of_candidates,
     "selection": _of_candidates,
     "coreference": _of_mentions,
+    "entities": _of_entities,
     "generation": _of_texts,
     "extraction": _of_texts,
     "span": _of_answers,

@@ -16,13 +16,15 @@ import numpy.typing as npt
 
 from bertsmith.base.pages import html
 from bertsmith.base.pages.charts import COLORS, Series, diagonal_chart, line_chart
+from bertsmith.recipes.results.resampling import DRAWS, entities_of_line, f1_of_counts
 from bertsmith.tasks.metrics.answers import squad2_scores, squad_scores
 from bertsmith.tasks.metrics.calibration import expected_calibration_error, reliability
-from bertsmith.tasks.metrics.entities import entity_scores, entity_spans
+from bertsmith.tasks.metrics.entities import counts_of_spans, entity_scores, entity_spans, span_scores
 from bertsmith.tasks.metrics.labels import confusion
 from bertsmith.tasks.metrics.mentions import counts_of
 from bertsmith.tasks.metrics.ranking import RANK_METRICS, rank_of
 from bertsmith.tasks.metrics.selective import selections
+from bertsmith.tasks.metrics.uncertainty import bootstrap_interval
 
 WORST = 20  # mistakes shown
 LARGEST_TABLE = 20  # labels of a confusion matrix; with more, the confusions are listed
@@ -234,6 +236,36 @@ def _entities(golds: Sequence[Sequence[str]], predictions: Sequence[Sequence[str
     return html.table(rows, ["type", *_RATIOS])
 
 
+def _nested(spec: Mapping[str, Any], lines: Lines) -> str:
+    """The scores of each label with the interval of its F1, and the most confident mistakes."""
+    pairs = [entities_of_line(line) for line in lines]
+    labels = list(dict.fromkeys([*spec.get("labels", ()), *(span[2] for gold, _ in pairs for span in gold)]))
+    rows = []
+    for label in [*labels, ""]:
+        of_label = [[[span for span in part if not label or span[2] == label] for part in pair] for pair in pairs]
+        counts = counts_of_spans((part[0], part[1]) for part in of_label)
+        right, in_gold, predicted = counts.sum(axis=0).tolist()
+        if not (label or in_gold):
+            continue
+        low, high = bootstrap_interval(counts.astype(np.float64), f1_of_counts, draws=DRAWS) if right else (0.0, 0.0)
+        ratios = _known(list(span_scores([right, in_gold, predicted]).values()), in_gold, predicted)
+        interval = f"{low:.4f} to {high:.4f}" if low < high else "–"
+        rows.append([label or "all", *ratios, interval, f"{in_gold:,}", f"{predicted:,}"])
+    header = ["type", *_RATIOS[:3], "95% interval of F1", *_RATIOS[3:]]
+    wrong = [
+        (entity["probability"], line["id"], entity["text"], entity["type"])
+        for line, (gold, _) in zip(lines, pairs, strict=True)
+        for entity in line["prediction"]["entities"]
+        if (*entity["words"], entity["type"]) not in gold
+    ]
+    wrong.sort(key=lambda mistake: -mistake[0])
+    mistakes = [[id, text, kind, f"{chance:.4f}"] for chance, id, text, kind in wrong[:WORST]]
+    title = f"Most confident of {len(wrong):,} predicted entities that are wrong"
+    return html.section("Entities by type", html.table(rows, header)) + html.section(
+        title, html.table(mistakes, ["sentence", "text", "predicted", "probability"])
+    )
+
+
 def _texts(column: str, spec: Mapping[str, Any], lines: Lines) -> str:
     """The texts with the lowest scores, next to their targets."""
     worst = sorted(lines, key=lambda line: float(line["score"]))[:WORST]
@@ -364,4 +396,5 @@ _KINDS: dict[str, Callable[[Mapping[str, Any], Lines], str]] = {
     "generation": functools.partial(_texts, "written"),
     "extraction": functools.partial(_texts, "chosen"),
     "coreference": _coreference,
+    "entities": _nested,
 }

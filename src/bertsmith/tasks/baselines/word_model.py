@@ -29,7 +29,15 @@ from bertsmith.models.checkpoints.card import card_of_words
 from bertsmith.models.model_files.metadata import CARD, NGRAM_TERMS, ModelMetadata, write_metadata
 from bertsmith.tasks.baselines.bag_of_words import WordSpace, cut_text, words_of_text
 from bertsmith.tasks.baselines.n_grams import FIX, NGramModel, decoded, spec_of_words
-from bertsmith.tasks.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, texts_of_group
+from bertsmith.tasks.datasets.examples import (
+    ChoiceExample,
+    EntityExample,
+    Example,
+    QuestionExample,
+    TaggedExample,
+    WordSpan,
+    texts_of_group,
+)
 from bertsmith.tasks.encoding.units import Logits
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.predictions import AnswerPrediction, SimilarityPrediction
@@ -53,6 +61,7 @@ _COUNTS: Mapping[str, Any] = {
     "span": {"rarity": {"*": float}, "kinds": {"*": {"*": int}}, "limit?": float},
     "selection": {"rarity": {"": float, "*": float}},
     "similarity": {"rarity": {"": float, "*": float}},
+    "entities": {"entities": {"*": {"*": int}}, "occurrences": {"*": int}},
 }
 _SEED_OF_COLUMNS = 1  # see `WordSpace.vectors`
 
@@ -82,6 +91,33 @@ def tag_logits(counts: Counts, sentences: Sequence[TaggedExample], labels: Seque
 
     words = [word for sentence in sentences for word in sentence.words]
     return np.array([logits(word) for word in words], dtype=np.float32).reshape(len(words), len(labels))
+
+
+def counted_entities(train: Sequence[EntityExample]) -> Counts:
+    """How often each run of words is an entity of each label, and how often it occurs."""
+    entities: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for sentence in train:
+        for start, end, label in sentence.entities:
+            entities[" ".join(sentence.words[start:end])][label] += 1
+    longest = max((end - start for sentence in train for start, end, _ in sentence.entities), default=1)
+    runs = (text for sentence in train for _, _, text in _runs_of_words(sentence.words, longest))
+    return {"entities": entities, "occurrences": Counter(text for text in runs if text in entities)}
+
+
+def known_entities(counts: Counts, sentence: TaggedExample, longest: int) -> list[tuple[WordSpan, float]]:
+    """The spans of a sentence that are entities of the training examples, with the share of their occurrences."""
+    return [
+        (WordSpan(start, end, label), count / counts["occurrences"][text])
+        for start, end, text in _runs_of_words(sentence.words, longest)
+        for label, count in counts["entities"].get(text, {}).items()
+    ]
+
+
+def _runs_of_words(words: Sequence[str], longest: int) -> Iterator[tuple[int, int, str]]:
+    """All runs of at most this many words: first word, one past the last, and text."""
+    for start in range(len(words)):
+        for end in range(start + 1, min(start + longest, len(words)) + 1):
+            yield start, end, " ".join(words[start:end])
 
 
 def counted_contexts(train: Sequence[ChoiceExample]) -> Counts:
@@ -250,6 +286,7 @@ class WordModel:
         examples = cast("Any", train)
         count: Mapping[str, Callable[[], Counts]] = {
             "tagging": lambda: counted_tags(examples),
+            "entities": lambda: counted_entities(examples),
             "choice": lambda: counted_contexts(examples),
             "span": lambda: counted_answers(examples, unanswerable=spec.unanswerable),
             "selection": lambda: _counted_texts(examples, spec.settings),
@@ -266,6 +303,9 @@ class WordModel:
             return self._cosines(examples)
         if self.spec.kind == "selection":
             return self._selected(asked, task)
+        if self.spec.kind == "entities":
+            longest = self.spec.settings.entity_words
+            return [task.prediction(sentence, known_entities(self.counts, sentence, longest)) for sentence in asked]
         if self.spec.kind == "tagging":
             return list(task.decode(asked, None, tag_logits(self.counts, asked, self.spec.labels), None))
         endings = np.array([len(example.endings) for example in asked], dtype=np.int64)

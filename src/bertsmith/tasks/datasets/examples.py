@@ -7,8 +7,8 @@ an error can name file and row.
 import dataclasses
 import itertools
 import statistics
-from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.text.documents.sentences import sentence_spans, split_sentences
@@ -16,6 +16,8 @@ from bertsmith.text.tokenizers.encoded import Encoded, Pieces, offsets_of
 
 # The forms of examples whose texts are compared by their vectors; see `text_groups.py`.
 SIMILARITY, PAIRS, TRIPLETS, TEXTS = FORMS = ("similarity", "pairs", "triplets", "texts")
+
+NESTED_NER = "nested-ner"  # the task whose entities may be inside one another
 
 NEITHER = -1  # the label of a pronoun that refers to none of its candidates
 
@@ -107,6 +109,32 @@ class TaggedExample:
     def texts(self) -> tuple[str, ...]:
         """The words."""
         return self.words
+
+
+class WordSpan(NamedTuple):
+    """The words from `start` to `end` (exclusive) of a sentence, from 0, and their label."""
+
+    start: int
+    end: int
+    label: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EntityExample(TaggedExample):
+    """A sentence of words with entities, which may be inside one another or overlap, in place of tags."""
+
+    entities: tuple[WordSpan, ...] = ()  # sorted, each once
+
+    @classmethod
+    def of(cls, sentence: TaggedExample, entities: Iterable[tuple[int, int, str]]) -> Self:
+        """The words of a sentence with entities."""
+        values = {field.name: getattr(sentence, field.name) for field in dataclasses.fields(TaggedExample)}
+        return cls(**{**values, "tags": None}, entities=tuple(sorted({WordSpan(*entity) for entity in entities})))
+
+    def renamed(self, names: Mapping[str, str]) -> Self:
+        """The sentence with new names of labels, where there are some."""
+        spans = {WordSpan(start, end, names.get(label, label)) for start, end, label in self.entities}
+        return dataclasses.replace(self, entities=tuple(sorted(spans)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import warn
 from bertsmith.base.core.settings import require
-from bertsmith.tasks.datasets.examples import Example, TaggedExample, TextExample
+from bertsmith.tasks.datasets.examples import EntityExample, Example, TaggedExample, TextExample
 from bertsmith.tasks.datasets.labels import labels_of
 from bertsmith.tasks.metrics.entities import rename_types
 
@@ -57,6 +57,8 @@ def renamed(examples: Sequence[Example], names: LabelMap, *, types: bool, comple
 
 
 def _renamed(example: TextExample | TaggedExample, names: LabelMap, *, types: bool) -> Example:
+    if isinstance(example, EntityExample):
+        return example.renamed(names)
     if isinstance(example, TaggedExample):
         tags = example.tags or ()
         new = rename_types(tags, names) if types else [names[tag] for tag in tags]

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from bertsmith.base.core.progress import tell, warn
-from bertsmith.tasks.datasets.examples import Example, TaggedExample, TextExample
+from bertsmith.tasks.datasets.examples import EntityExample, Example, TaggedExample, TextExample
 from bertsmith.tasks.datasets.labels import labels_of
 from bertsmith.tasks.metrics.entities import convert_tags, scheme_errors, scheme_of
 
@@ -131,6 +131,8 @@ def _has_labels(example: Example) -> bool:
 
 
 def _renamed(example: Example, names: Mapping[str, str]) -> Example:
+    if isinstance(example, EntityExample):
+        return example.renamed(names)
     if isinstance(example, TaggedExample):
         tags = None if example.tags is None else tuple(names.get(tag, tag) for tag in example.tags)
         return dataclasses.replace(example, tags=tags)

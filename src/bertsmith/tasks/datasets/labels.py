@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from bertsmith.base.core.errors import InputError, nearest
 from bertsmith.base.core.progress import counted, warn
-from bertsmith.tasks.datasets.examples import Example, SequenceExample, TaggedExample, TextExample
+from bertsmith.tasks.datasets.examples import EntityExample, Example, SequenceExample, TaggedExample, TextExample
 from bertsmith.tasks.datasets.file_text import warn_of_places
 from bertsmith.tasks.datasets.label_cells import LONGEST_LABEL
 from bertsmith.tasks.datasets.values import brief
@@ -73,7 +73,9 @@ def scheme_of_names(sentences: Sequence[TaggedExample]) -> str:
 
 
 def labels_of(example: Example) -> tuple[str, ...]:
-    """The gold labels of a text or the gold tags of a sentence; empty if there is no gold."""
+    """The gold labels of a text, of the entities or of the words of a sentence; empty if there is no gold."""
+    if isinstance(example, EntityExample):
+        return tuple(span.label for span in example.entities)
     if isinstance(example, TaggedExample):
         return example.tags or ()
     assert isinstance(example, TextExample), "labels of texts and of sentences"

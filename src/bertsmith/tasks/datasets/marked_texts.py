@@ -1,5 +1,6 @@
 """Words of plain texts, and texts with marked spans as tagged sentences, whatever format they were read from."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -8,14 +9,16 @@ import numpy as np
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, tell
-from bertsmith.tasks.datasets.examples import ExampleFile, TaggedExample
+from bertsmith.tasks.datasets.examples import EntityExample, ExampleFile, TaggedExample, WordSpan
 from bertsmith.tasks.datasets.file_text import warn_of_places
+from bertsmith.tasks.datasets.labels import labels_of
 from bertsmith.tasks.datasets.values import brief, clean
 from bertsmith.tasks.metrics.entities import convert_tags
 from bertsmith.text.tokenizers.normalize import TextRules, basic_tokens_with_offsets
 
 _RULES = TextRules(lowercase=False)
 OWN_SCHEME = "IOB2"
+SPANS = "spans"  # in place of a scheme: entities instead of tags
 NO_WORDS = "a text without words"  # why it is skipped
 
 
@@ -44,23 +47,21 @@ def words_of(text: str, *, id: str = "0", location: str = "") -> TaggedExample:
     )
 
 
-def tags_of_spans(
+def words_of_spans(
     text: str, sentence: TaggedExample, spans: Sequence[MarkedSpan]
-) -> tuple[tuple[str, ...], list[MarkedSpan]]:
-    """The tags (IOB2) of the words of a text, and the spans that cut a word, which were widened to its ends.
+) -> tuple[list[WordSpan], list[MarkedSpan]]:
+    """The words of each span of a text, and the spans that cut a word, which were widened to its ends.
 
     White space at the ends of a span is not part of it.
 
     >>> text = "from New Yorkers"
-    >>> tags_of_spans(text, words_of(text), [MarkedSpan(5, 13, "LOC")])
-    (('O', 'B-LOC', 'I-LOC'), [MarkedSpan(start=5, end=13, label='LOC')])
+    >>> words_of_spans(text, words_of(text), [MarkedSpan(5, 13, "LOC")])
+    ([WordSpan(start=1, end=3, label='LOC')], [MarkedSpan(start=5, end=13, label='LOC')])
     """
     assert sentence.offsets is not None, "the words of a text"
     starts, ends = np.array(sentence.offsets, dtype=np.int64).reshape(-1, 2).T
-    tags = ["O"] * len(sentence.words)
-    owners: dict[int, MarkedSpan] = {}
-    widened = []
-    for span in sorted(spans):
+    result, widened = [], []
+    for span in spans:
         named = f"{span.label!r} at {span.start} to {span.end}"
         if not 0 <= span.start < span.end <= len(text):
             raise InputError(
@@ -76,16 +77,34 @@ def tags_of_spans(
                 found=f"{named}, {brief(text[span.start : span.end])}",
                 fix="correct or remove the span",
             )
+        if starts[first] < span.start or ends[past - 1] > span.end:
+            widened.append(span)
+        result.append(WordSpan(first, past, span.label))
+    return result, widened
+
+
+def tags_of_spans(
+    text: str, sentence: TaggedExample, spans: Sequence[MarkedSpan]
+) -> tuple[tuple[str, ...], list[MarkedSpan]]:
+    """The tags (IOB2) of the words of a text, and the spans that cut a word; see `words_of_spans`.
+
+    >>> text = "from New Yorkers"
+    >>> tags_of_spans(text, words_of(text), [MarkedSpan(5, 13, "LOC")])
+    (('O', 'B-LOC', 'I-LOC'), [MarkedSpan(start=5, end=13, label='LOC')])
+    """
+    tags = ["O"] * len(sentence.words)
+    owners: dict[int, MarkedSpan] = {}
+    spans = sorted(spans)
+    placed, widened = words_of_spans(text, sentence, spans)
+    for span, (first, past, label) in zip(spans, placed, strict=True):
         if other := owners.get(first):  # sorted spans can only share the first word of the later one
             raise InputError(
                 expected=f"spans that share no word in {sentence.location}",
-                found=f"{other.label!r} at {other.start} to {other.end} and {named}",
-                fix="remove one of the two: a word has one tag",
+                found=f"{other.label!r} at {other.start} to {other.end} and {label!r} at {span.start} to {span.end}",
+                fix="use --task nested-ner, or remove one of the two: a word has one tag",
             )
-        if starts[first] < span.start or ends[past - 1] > span.end:
-            widened.append(span)
         owners |= dict.fromkeys(range(first, past), span)
-        tags[first:past] = [f"B-{span.label}", *[f"I-{span.label}"] * (past - first - 1)]
+        tags[first:past] = [f"B-{label}", *[f"I-{label}"] * (past - first - 1)]
     return tuple(tags), widened
 
 
@@ -142,6 +161,7 @@ def sentences_of(
     """The texts of a file as sentences with tags.
 
     Args:
+        scheme: of the tags; SPANS for the entities themselves, which may then share words.
         flat: spans that share a word are errors; otherwise the outermost one is kept, and the others are listed.
     """
     examples: list[TaggedExample] = []
@@ -156,34 +176,32 @@ def sentences_of(
             skipped.append((marked.location, marked.skipped or NO_WORDS))
             continue
         spans = marked.spans
-        if not flat:
+        if scheme == SPANS:
+            entities, cut = words_of_spans(marked.text, sentence, spans)
+            sentence = EntityExample.of(sentence, entities)
+        elif not flat:
             spans, left_out = without_overlaps(sentence, spans)
             inner += [(marked.location, named_span(marked.text, span)) for span in left_out]
-        tags, cut = tags_of_spans(marked.text, sentence, spans)
+        if scheme != SPANS:
+            tags, cut = tags_of_spans(marked.text, sentence, spans)
+            converted = tags if scheme == OWN_SCHEME else tuple(convert_tags(tags, OWN_SCHEME, scheme))
+            sentence = dataclasses.replace(sentence, tags=converted)
         widened += [(marked.location, named_span(marked.text, span)) for span in cut]
         types.update(span.label for span in spans)
         number += not (marked.document and marked.document == document)
         document = marked.document
-        examples.append(
-            TaggedExample(
-                id=sentence.id,
-                words=sentence.words,
-                tags=tags if scheme == OWN_SCHEME else tuple(convert_tags(tags, OWN_SCHEME, scheme)),
-                document=number,
-                location=marked.location,
-                offsets=sentence.offsets,
-            )
-        )
+        examples.append(dataclasses.replace(sentence, document=number))
     if not examples:
         raise InputError(
             expected=f"texts with spans in {file}",
             found=f"{counted(len(skipped), 'record')} without" + (f": {skipped[0][1]}" if skipped else ""),
             fix=fix,
         )
-    empty = sum(set(example.tags or ()) == {"O"} for example in examples)
+    empty = sum(not set(labels_of(example)) - {"O"} for example in examples)
+    without = "texts without a span" + ("" if scheme == SPANS else ", so all O")
     tell(
         f"{file}: {f'read as {read_as}: ' if read_as else ''}{counted(len(examples), 'text')}, "
-        f"{counted(types.total(), 'span')} of {counted(len(types), 'type')}; texts without a span, so all O: {empty:,}"
+        f"{counted(types.total(), 'span')} of {counted(len(types), 'type')}; {without}: {empty:,}"
     )
     shared = f"{file}: {counted(len(inner), 'span')} shared words with a longer or an earlier one and left out: "
     warn_of_places(f"{shared}a word has one tag", inner)

@@ -11,6 +11,7 @@ first one, as in the corpus of Kaggle::
     ,sings,VBZ,O
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, tell
 from bertsmith.tasks.datasets.cells import Row, first_known, plain_name, show_columns
-from bertsmith.tasks.datasets.examples import ExampleFile, TaggedExample
+from bertsmith.tasks.datasets.examples import EntityExample, ExampleFile, TaggedExample
 from bertsmith.tasks.datasets.file_text import quoted
 from bertsmith.tasks.datasets.parquet_records import class_names, name_of_class
 from bertsmith.tasks.datasets.values import brief, clean
@@ -29,7 +30,12 @@ TAG_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "ner": ("tag", "ner_tag", "ner", "tags", "ner_tags", "label", "labels", "entity", "iob", "bio"),
     "pos": ("pos", "upos", "pos_tag", "tag", "tags", "label", "labels"),
 }
-WORD_KEYS = ("tokens", "words")
+WORD_KEYS = ("tokens", "words", "tokenized_text")
+# Of the words of a sentence: the keys of its entities.
+ENTITY_KEYS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(WORD_KEYS[:2], ("entities", "spans")),
+    WORD_KEYS[2]: ("ner",),
+}
 TAG_KEYS: Mapping[str, tuple[str, ...]] = {
     "ner": ("ner_tags", "ner", "tags", "labels", "entities", "bio_tags", "iob_tags"),
     "pos": ("pos_tags", "upos", "pos", "tags", "labels"),
@@ -168,6 +174,75 @@ def read_token_records(
     source = f", tags from {key!r}" + (" with the names of its features" if names.get(key) else "") if gold else ""
     tell(f"{quoted(path)}: read as records of words: {counted(len(examples), 'sentence')}{source}")
     return file
+
+
+def has_entities(record: Any) -> bool:
+    """Whether a record has its words, and entities as spans of them."""
+    keys = [key for keys in ENTITY_KEYS.values() for key in keys]
+    return has_words(record) and any(_are_spans(record.get(key)) for key in keys)
+
+
+def read_token_entities(path: Path, records: Iterable[tuple[str, Any]]) -> ExampleFile:
+    """The sentences of a file whose entities are spans of words, such as those of SpERT and GLiNER.
+
+    Ends are exclusive, except those of GLiNER's `ner`, which are the last words.
+    """
+    examples: list[TaggedExample] = []
+    skipped: list[tuple[str, str]] = []
+    labels = Counter[str]()
+    for location, record in records:
+        if not has_words(record):
+            names = " or ".join(repr(name) for name in ENTITY_KEYS)
+            raise InputError.at(location, f"words under {names}", brief(record), "correct the record")
+        words_key = next(key for key in ENTITY_KEYS if isinstance(record.get(key), list))
+        words = _texts(record[words_key], location)
+        if not words:
+            skipped.append((location, "no words"))
+            continue
+        keys = [key for key in ENTITY_KEYS[words_key] if isinstance(record.get(key), list)]
+        if not keys:
+            skipped.append((location, "no entities"))
+            continue
+        entities = [_entity(item, words, keys[0] == "ner", location) for item in record[keys[0]]]
+        labels.update(label for _, _, label in entities)
+        name, document = str(len(examples)), len(examples)
+        sentence = TaggedExample(id=name, words=words, document=document, location=location)
+        examples.append(EntityExample.of(sentence, entities))
+    file = ExampleFile.of(examples, skipped, expected=f"sentences in {quoted(path)}")
+    tell(
+        f"{quoted(path)}: read as records of words: {counted(len(examples), 'sentence')}, "
+        f"{counted(labels.total(), 'entity', 'entities')} of {counted(len(labels), 'type')}"
+    )
+    return file
+
+
+def _are_spans(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, list | dict) for value in values)
+
+
+def _entity(item: Any, words: Sequence[str], is_last: bool, location: str) -> tuple[int, int, str]:
+    """The words of an entity, the end exclusive, and its label.
+
+    Args:
+        is_last: the end in the file is the last word, not one past it.
+    """
+    if isinstance(item, dict):
+        item = [item.get("start"), item.get("end"), item.get("label", item.get("type"))]
+    is_known = isinstance(item, list) and len(item) == 3 and type(item[0]) is type(item[1]) is int
+    if not is_known or not isinstance(item[2], str) or not clean(item[2]).strip():
+        raise InputError(
+            expected=f"entities with start, end and a label in {location}",
+            found=brief(item),
+            fix='write [0, 2, "PER"] or {"start": 0, "end": 2, "label": "PER"}',
+        )
+    start, end = item[0], item[1] + is_last
+    if not 0 <= start < end <= len(words):
+        raise InputError(
+            expected=f"entities of at least one of the {counted(len(words), 'word')} in {location}",
+            found=brief(item),
+            fix=f"correct the entity: its end is its last word{'' if is_last else ', plus one'}, counted from 0",
+        )
+    return start, end, clean(item[2]).strip()
 
 
 def _tag_key(record: Mapping[str, Any], task: str, wanted: str | None, location: str) -> str:

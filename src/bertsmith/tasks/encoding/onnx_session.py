@@ -30,7 +30,13 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 SENTENCES, TEXTS = OF_SENTENCES = ("sentence_ids", "text_ids")
 PER_SEQUENCE, PER_TOKEN, PER_ENDING, PER_SENTENCE = "sequence", "token", "ending", "sentence of a text"
 # What one row of the logits of a kind of task describes; of the others it is a sequence.
-_LOGITS_PER = {"tagging": PER_TOKEN, "coreference": PER_TOKEN, "choice": PER_ENDING, "extraction": PER_SENTENCE}
+_LOGITS_PER = {
+    "tagging": PER_TOKEN,
+    "coreference": PER_TOKEN,
+    "entities": PER_TOKEN,
+    "choice": PER_ENDING,
+    "extraction": PER_SENTENCE,
+}
 
 # On the processor, onnxruntime takes about five times as long for this fused sum and norm as for the two by themselves.
 SLOW_FUSIONS = ("SkipLayerNormFusion",)

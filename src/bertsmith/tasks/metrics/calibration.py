@@ -5,18 +5,20 @@ Letters: E examples, K classes. The confidence of an example is its highest prob
 Source: Guo et al., "On Calibration of Modern Neural Networks" (2017), sections 2 and 4.2.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.randomness import generator
 
 FEWEST_GOLD = 5  # examples of a label, for a threshold of its own
 LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 0.05, 20.0
 _MOST_TRIED = 200  # thresholds; of more different probabilities, their quantiles
 _USUAL = 0.5
+FOLDS = 5  # of the dev examples, for scores with fitted thresholds
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -221,3 +223,10 @@ def best_threshold(
     tried = tried[np.argsort(np.abs(tried - _USUAL), kind="stable")]
     scores = [metric(gold, (chances >= threshold).astype(np.int64)) for threshold in tried.tolist()]
     return float(tried[int(np.argmax(scores))])
+
+
+def all_but_one_fold(count: int) -> Iterator[npt.NDArray[np.bool_]]:
+    """For each fold of the examples, which of them belong to the other folds, [count]."""
+    fold = generator(0, "folds of a threshold").permutation(count) % min(FOLDS, count)
+    for number in np.unique(fold):
+        yield fold != number

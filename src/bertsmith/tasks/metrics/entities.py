@@ -15,7 +15,8 @@ Source: `startOfChunk` and `endOfChunk` of conlleval, the official scorer of CoN
 
 import collections
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ import numpy.typing as npt
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.settings import require_known
 
+OF_SPANS = ("precision", "recall", "f1")
 SCHEMES = ("IOB1", "IOB2", "IOBES")
 
 Span = tuple[str, int, int]
@@ -77,6 +79,38 @@ def entity_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
         if kind:
             scores |= _ratios(f"{kind}_", right[kind], in_gold[kind], in_predicted[kind])
     return scores
+
+
+def span_scores(counts: npt.ArrayLike) -> dict[str, float]:
+    """Precision, recall and F1 of entities, from how many are right, in the gold and predicted."""
+    right, in_gold, in_predicted = np.asarray(counts).tolist()
+    return _ratios("", right, in_gold, in_predicted)
+
+
+def counts_of_spans(pairs: Iterable[tuple[Iterable[Hashable], Iterable[Hashable]]]) -> npt.NDArray[np.int64]:
+    """Of each sentence the entities that are right, in the gold and predicted, int64 [E, 3], from both of its sets."""
+    sets = [(set(gold), set(predicted)) for gold, predicted in pairs]
+    counts = [(len(gold & predicted), len(gold), len(predicted)) for gold, predicted in sets]
+    return np.array(counts, dtype=np.int64).reshape(-1, 3)
+
+
+def share_words(first: tuple[int, int, str], second: tuple[int, int, str], allowed: str = "none") -> bool:
+    """Whether two spans have words in common although these may be `nested` only, or have `none` in common.
+
+    >>> share_words((0, 3, "ORG"), (2, 4, "LOC"), "nested"), share_words((0, 3, "ORG"), (2, 3, "LOC"), "nested")
+    (True, False)
+    """
+    (start, end, _), (begin, past, _) = first, second
+    if start >= past or begin >= end:
+        return False
+    is_nested = (start <= begin and past <= end) or (begin <= start and end <= past)
+    return allowed == "none" or not is_nested
+
+
+def overlap_of(sentences: Iterable[Sequence[tuple[int, int, str]]]) -> str:
+    """Which spans of the same sentence share words: `none`, `nested` (of two, one is inside the other) or `any`."""
+    pairs = [pair for spans in sentences for pair in itertools.combinations(spans, 2) if share_words(*pair)]
+    return "none" if not pairs else "any" if any(share_words(*pair, "nested") for pair in pairs) else "nested"
 
 
 def convert_tags(tags: Sequence[str], source: str, target: str) -> list[str]:

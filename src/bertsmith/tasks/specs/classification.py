@@ -9,7 +9,7 @@ Source: Devlin et al. (2018), section 4.1; `create_model` in the original run_cl
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, warn
-from bertsmith.base.core.randomness import generator
 from bertsmith.base.core.settings import require_known
 from bertsmith.tasks.datasets.examples import Example, TextExample
 from bertsmith.tasks.datasets.labels import check_known, labels_of
@@ -26,6 +25,7 @@ from bertsmith.tasks.metrics.calibration import (
     FEWEST_GOLD,
     HIGHEST_TEMPERATURE,
     LOWEST_TEMPERATURE,
+    all_but_one_fold,
     best_label_threshold,
     best_threshold,
     best_thresholds_of_labels,
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from bertsmith.tasks.encoding.units import TaskBatch
 
 DEFAULT_THRESHOLD = 0.5
-_FOLDS = 5  # of the dev examples, for scores with fitted thresholds
 Values = TypeVar("Values", bound=np.generic)
 
 
@@ -293,7 +292,7 @@ class ClassificationTask(TaskWithLoss):
         gold, _ = self.numbers(examples, predictions)
         probabilities = np.array([prediction.probabilities[1] for prediction in predictions])
         result = list(predictions)
-        for others in _all_but_one_fold(len(gold)):
+        for others in all_but_one_fold(len(gold)):
             fitted = DEFAULT_THRESHOLD
             if others.any():
                 fitted = best_threshold(gold[others], probabilities[others], CLASS_METRICS[spec.metric])
@@ -310,7 +309,7 @@ class ClassificationTask(TaskWithLoss):
         """The predictions of several labels with thresholds that were fitted to the other folds."""
         gold, chances = self._gold_matrix(examples, self.spec.labels), _chances(predictions)
         result = list(predictions)
-        for others in _all_but_one_fold(len(gold)):
+        for others in all_but_one_fold(len(gold)):
             fitted = dataclasses.replace(self.spec, threshold=None, thresholds=())
             if others.any():
                 fitted = self._fitted_to(gold[others], chances[others])
@@ -377,13 +376,6 @@ class ClassificationTask(TaskWithLoss):
         """Whether every text gets the same labels although the gold labels differ."""
         gold = {labels_of(example) for example in examples}
         return len(gold) > 1 and len({prediction.chosen for prediction in predictions}) == 1
-
-
-def _all_but_one_fold(count: int) -> Iterator[npt.NDArray[np.bool_]]:
-    """For each fold of the examples, which of them belong to the other folds, [count]."""
-    fold = generator(0, "folds of a threshold").permutation(count) % min(_FOLDS, count)
-    for number in np.unique(fold):
-        yield fold != number
 
 
 def _has_two_sides(spec: TaskSpec) -> bool:

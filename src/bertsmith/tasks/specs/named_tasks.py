@@ -9,6 +9,7 @@ squad, squad2          span            the official JSON of SQuAD 1.1 and 2.0, a
 swag, codah, choice    choice          SWAG's CSV, CODAH's TSV
 ner, pos               tagging         words with tags, in columns, records or tables; ner also reads texts with marked
                                        spans; see `tasks.datasets.tagged_files`
+nested-ner             entities        the same, and words with entities as spans of them; entities may share words
 classification         classification  tables with one or two texts and a label; see `tasks.datasets.tables`
 multi-label            classification  the same; an example may have several labels or none
 patents                classification  patents and their subclasses, as JSON lines of USPTO-2M or tables of claims
@@ -38,12 +39,14 @@ from importlib import resources
 from pathlib import Path
 from typing import cast
 
-from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import warn
 from bertsmith.base.core.settings import require, require_known
 from bertsmith.tasks.datasets.examples import (
     FORMS,
+    NESTED_NER,
     DocumentExample,
+    EntityExample,
     Example,
     SequenceExample,
     TaggedExample,
@@ -53,14 +56,15 @@ from bertsmith.tasks.datasets.examples import (
 from bertsmith.tasks.datasets.glue import GLUE, NLI_LABELS
 from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
 from bertsmith.tasks.datasets.labels import class_labels, constituent_labels, scheme_of_names, tag_labels
+from bertsmith.tasks.metrics.entities import OF_SPANS, overlap_of
 from bertsmith.tasks.metrics.labels import AT_METRICS, CLASS_METRICS
 from bertsmith.tasks.metrics.mentions import MENTION_METRICS
 from bertsmith.tasks.metrics.numbers import NUMBER_METRICS
 from bertsmith.tasks.metrics.ranking import RANK_METRICS
 from bertsmith.tasks.metrics.rouge import ROUGE
 from bertsmith.tasks.metrics.texts import BLEU, EXACT, OF_TEXTS, OF_TREES
-from bertsmith.tasks.specs.settings import VECTORS, TaskSettings
-from bertsmith.tasks.specs.task import COREFERENCE, EXTRACTION, GENERATION, TaskSpec, title_of
+from bertsmith.tasks.specs.settings import AUTO, VECTORS, TaskSettings
+from bertsmith.tasks.specs.task import COREFERENCE, ENTITIES, EXTRACTION, GENERATION, TaskSpec, title_of
 from bertsmith.tasks.specs.vector_gold import LABELLED, PARTNERS, SCORES, TRIPLETS, vector_spec
 from bertsmith.text.documents.encodings import UTF_8
 
@@ -78,12 +82,13 @@ GENERAL = ("classification", *SEVERAL, "relations", "regression")
 CHOICES = ("swag", "codah", "choice")
 RANKED = ("response-selection",)  # candidates of which one is right
 TAGS = ("ner", "pos")
+MARKED = (NESTED_NER,)  # entities that may be inside one another
 QUESTIONS = ("squad", "squad2")
 PARSING, TRANSLATION, SUMMARIZATION = "parsing", "translation", "summarization"
 WRITTEN = (SUMMARIZATION, "response", TRANSLATION, PARSING, "text-to-text")  # texts that the model writes
 EXTRACTED = ("extractive-summarization",)  # sentences of a text that the model chooses
 TASK_NAMES = (
-    *(*GLUE, *NLI, *QUESTIONS, *CHOICES, *RANKED, *TAGS, *GENERAL, *FORMS, *WRITTEN, *EXTRACTED, COREFERENCE),
+    *(*GLUE, *NLI, *QUESTIONS, *CHOICES, *RANKED, *TAGS, *MARKED, *GENERAL, *FORMS, *WRITTEN, *EXTRACTED, COREFERENCE),
     *PRESETS,
 )
 _MULTI_LABEL = ("micro_f1", "macro_f1", "subset_accuracy", *AT_METRICS)
@@ -120,6 +125,7 @@ def kind_of(name: str) -> str:
         (CHOICES, "choice"),
         (RANKED, "selection"),
         (TAGS, "tagging"),
+        (MARKED, ENTITIES),
         (FORMS, "similarity"),
         (WRITTEN, GENERATION),
         (EXTRACTED, EXTRACTION),
@@ -180,6 +186,8 @@ def spec_for(
         return TaskSpec(kind=kind, name=name, metric=ranks[0], metrics=ranks, reads=reads, settings=settings)
     if name in TAGS:
         return _tagging_spec(name, cast("Sequence[TaggedExample]", examples), settings)
+    if name in MARKED:
+        return entities_spec(name, cast("Sequence[EntityExample]", examples), settings)
     if name in FORMS:
         return vector_spec(name, examples, settings)
     if name in WRITTEN:
@@ -222,6 +230,23 @@ def spec_for(
     )
 
 
+def entities_spec(name: str, sentences: Sequence[EntityExample], settings: TaskSettings) -> TaskSpec:
+    """The spec of entities that may share words: labels, words of the longest one, and which may share words."""
+    spans = [span for sentence in sentences for span in sentence.entities]
+    if not spans:
+        raise InputError(expected="entities in the training file", found="none", fix="annotate some")
+    longest = settings.entity_words or max(span.end - span.start for span in spans)
+    overlap = settings.overlap if settings.overlap != AUTO else overlap_of(sentence.entities for sentence in sentences)
+    return TaskSpec(
+        kind=ENTITIES,
+        name=name,
+        labels=tuple(sorted({span.label for span in spans})),
+        metric="f1",
+        metrics=OF_SPANS,
+        settings=dataclasses.replace(settings, entity_words=longest, overlap=overlap),
+    )
+
+
 def official_spec(name: str, spec: TaskSpec) -> TaskSpec:
     """The official spec of a task of GLUE, NLI or SQuAD for another tool's model with as many outputs; else `spec`.
 
@@ -245,12 +270,15 @@ def official_spec(name: str, spec: TaskSpec) -> TaskSpec:
 def default_settings(name: str) -> TaskSettings:
     """The lengths used in the paper: 384 tokens with a stride of 128 for questions, 128 tokens otherwise.
 
-    Pronouns have the texts of questions. Of texts to write, those that usual data sets need.
+    Pronouns have the texts of questions. Of texts to write, those that usual data sets need. The threshold of entities
+    that may be inside one another is tuned.
     """
     if name == SUMMARIZATION:
         return TaskSettings(max_length=256, no_repeat_ngram=3, copy=True)
     if name in EXTRACTED:
         return TaskSettings(max_length=256, no_repeat_ngram=3)
+    if name in MARKED:
+        return TaskSettings(tune_threshold=True)
     if name in RANKED:
         return TaskSettings(long_text="tail")  # the last turns say most about the reply
     if name in WRITTEN:
@@ -279,9 +307,12 @@ def form_of(spec: TaskSpec) -> str:
         return spec.name
     if spec.multi_label:
         return "multi-label"
-    return {"span": "squad2" if spec.unanswerable else "squad", "tagging": "ner", EXTRACTION: EXTRACTED[0]}.get(
-        spec.kind, spec.kind
-    )
+    return {
+        "span": "squad2" if spec.unanswerable else "squad",
+        "tagging": "ner",
+        EXTRACTION: EXTRACTED[0],
+        ENTITIES: NESTED_NER,
+    }.get(spec.kind, spec.kind)
 
 
 def require_kind(name: str, spec: TaskSpec) -> None:
@@ -316,6 +347,7 @@ def metrics_of(spec: TaskSpec) -> tuple[str, ...]:
         GENERATION: OF_TREES if spec.name == PARSING else OF_TEXTS,
         EXTRACTION: ROUGE,
         COREFERENCE: MENTION_METRICS,
+        ENTITIES: OF_SPANS,
     }
     return of_kind.get(spec.kind, _ENDINGS)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.tasks.datasets.examples import DocumentExample
+from bertsmith.tasks.datasets.examples import DocumentExample, WordSpan
 from bertsmith.tasks.specs.task import Prediction
 
 _MOST_SHOWN = 20  # labels in a line
@@ -108,6 +108,48 @@ class Entity:
     # its character span (start, end) in that text; None if the sentence was given as words
     characters: tuple[int, int] | None = None
 
+    def to_dict(self, probability: float) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {**dataclasses.asdict(self), "words": [self.start, self.end], "probability": probability}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EntitiesPrediction(Prediction):
+    """The entities of a sentence, which may be inside one another or overlap."""
+
+    words: tuple[str, ...]
+    entities: tuple[Entity, ...]  # by their first words, longer ones first
+    probabilities: tuple[float, ...]  # of each of them
+    # the character span (start, end) of each word in its text; None if the sentence was given as words
+    offsets: tuple[tuple[int, int], ...] | None = None
+    # spans with their probabilities, falling, that a lower threshold would predict
+    candidates: tuple[tuple[WordSpan, float], ...] = dataclasses.field(default=(), repr=False, compare=False)
+
+    @property
+    def spans(self) -> frozenset[WordSpan]:
+        """The words and the type of each entity."""
+        return frozenset(WordSpan(entity.start, entity.end, entity.type) for entity in self.entities)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        entities = zip(self.entities, self.probabilities, strict=True)
+        return {
+            "words": list(self.words),
+            "entities": [entity.to_dict(probability) for entity, probability in entities],
+            "offsets": None if self.offsets is None else [list(span) for span in self.offsets],
+            "cut_tokens": self.cut_tokens,
+        }
+
+    def line(self) -> str:
+        r"""The entities with their types, separated by tabs.
+
+        >>> entities = (Entity(type="ORG", start=0, end=2, text="Oslo University"),
+        ...     Entity(type="LOC", start=0, end=1, text="Oslo"))
+        >>> EntitiesPrediction(words=("Oslo", "University"), entities=entities, probabilities=(1.0, 0.5)).line()
+        'Oslo University/ORG\tOslo/LOC'
+        """
+        return "\t".join(f"{' '.join(entity.text.split())}/{entity.type}" for entity in self.entities) or "(none)"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TagsPrediction(Prediction):
@@ -127,12 +169,7 @@ class TagsPrediction(Prediction):
             "tags": list(self.tags),
             "probabilities": list(self.probabilities),
             "entities": [
-                {
-                    **dataclasses.asdict(entity),
-                    "words": [entity.start, entity.end],
-                    "probability": min(self.probabilities[entity.start : entity.end]),
-                }
-                for entity in self.entities
+                entity.to_dict(min(self.probabilities[entity.start : entity.end])) for entity in self.entities
             ],
             "offsets": None if self.offsets is None else [list(span) for span in self.offsets],
             "cut_tokens": self.cut_tokens,

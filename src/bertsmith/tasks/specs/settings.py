@@ -26,6 +26,10 @@ OF_WRITING = (
 )  # fmt: skip
 # Those of sentences to choose; the second one is also among the others.
 OF_EXTRACTS = ("sentences", "no_repeat_ngram", "sentence_layers")
+# Those of entities that may share words.
+OF_ENTITIES = ("entity_words", "overlap")
+MOST_ENTITIES = 8  # of a sentence, for each of its words
+ANY, NESTED, NONE, AUTO = OVERLAPS = ("any", "nested", "none", "auto")  # which entities may share words
 VECTORS, CROSS_ENCODER = SCORERS = ("vectors", "cross-encoder")  # how candidates are scored
 OF_RANKING = ("scorer",)  # the settings of tasks that rank candidates
 CANDIDATES = 10  # of a row, with the right one
@@ -62,15 +66,16 @@ class TaskSettings:
     )
     tune_threshold: bool = help_field(
         False,
-        "binary and multi-label classification: tune the threshold on the probability of a label for "
-        "the best metric on the dev examples",
+        "binary and multi-label classification: tune the threshold on the probability of a label for the best metric "
+        "on the dev examples; nested-ner: on that of an entity, for the best F1, unless --no-tune-threshold says "
+        "otherwise",
     )
     label_thresholds: bool = help_field(
         False,
         "multi-label classification: tune a threshold for each label that 5 dev examples or more have, for the best "
         "micro F1 or, with --metric macro_f1, the best F1 of each label; the other labels share one",
     )
-    document_context: bool = help_field(False, "tagging: fill each row with the neighboring sentences")
+    document_context: bool = help_field(False, "tagging and nested-ner: fill each row with the neighboring sentences")
     query_prompt: str = help_field(
         "", "similarity, pairs, triplets: prompt before the first text of each example, and before queries in `search`"
     )
@@ -120,6 +125,15 @@ class TaskSettings:
         "tagging: predict only sequences of tags that the scheme allows; otherwise the most likely tag of each word",
     )
 
+    entity_words: int = help_field(
+        0, "nested-ner: maximum words of an entity; 0: those of the longest one of the training examples", most=1000
+    )
+    overlap: str = help_field(
+        AUTO,
+        "nested-ner: which entities may share words: any, nested (of two, one is inside the other), none or auto (as "
+        "in the training examples); of two that may not, the more probable one is predicted",
+    )
+
     def __post_init__(self) -> None:
         require_limits(self)
         for name in (
@@ -127,10 +141,22 @@ class TaskSettings:
         ):  # fmt: skip
             value = getattr(self, name)
             require_number(name, value, least=1)
-        for name, known in (("long_text", LONG_TEXTS), ("pooling", POOLINGS), ("scorer", SCORERS)):
+        for name, known in (
+            ("long_text", LONG_TEXTS),
+            ("pooling", POOLINGS),
+            ("scorer", SCORERS),
+            ("overlap", OVERLAPS),
+        ):
             value = getattr(self, name)
             require_known(name, value, known)
-        for name in ("min_target_length", "no_repeat_ngram", "length_penalty", "sentences", "sentence_layers"):
+        for name in (
+            "min_target_length",
+            "no_repeat_ngram",
+            "length_penalty",
+            "sentences",
+            "sentence_layers",
+            "entity_words",
+        ):
             require_number(name, getattr(self, name), least=0)
         require_number("label_smoothing", self.label_smoothing, least=0, below=1)
         require_number("min_target_length", self.min_target_length, most=self.max_target_length)

@@ -9,27 +9,29 @@ of the words of all sentences.
 Source: Devlin et al. (2018), sections 4.3 and 5.3 of the versions of 2018 and 2019 (CoNLL-2003).
 """
 
-import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, warn
 from bertsmith.tasks.datasets.examples import Example, TaggedExample
 from bertsmith.tasks.datasets.labels import check_known, check_scheme
-from bertsmith.tasks.encoding.units import NO_LABEL, PER_POSITION, EncodedExamples, Ints, Logits
+from bertsmith.tasks.encoding.units import NO_LABEL, EncodedExamples, Ints, Logits
 from bertsmith.tasks.metrics.entities import entity_scores, entity_spans, following_tags
 from bertsmith.tasks.specs.predictions import Entity, TagsPrediction
-from bertsmith.tasks.specs.sentence_windows import document_borders, in_documents, sentence_windows, with_context
-from bertsmith.tasks.specs.settings import HIERARCHICAL, TaskSettings
+from bertsmith.tasks.specs.sentence_windows import (
+    encoded_sentences,
+    require_no_cutting,
+    require_words,
+    tagged,
+    tokenized_words,
+)
 from bertsmith.tasks.specs.tag_sequences import best_sequences
 from bertsmith.tasks.specs.task import TAGS, VECTORS, TaskWithLoss
-from bertsmith.tasks.specs.tokenized import encoded_texts
-from bertsmith.text.tokenizers.encoded import Encoded, offsets_of, places_of
-from bertsmith.text.tokenizers.pack import pack_rows, room_for_text
+from bertsmith.text.tokenizers.encoded import Encoded, offsets_of
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -58,8 +60,9 @@ class TaggingTask(TaskWithLoss):
 
         Tags that violate the scheme cause one warning; they are scored as conlleval interprets them.
         """
-        _require_no_cutting(self.spec.settings)
-        sentences = _tagged(examples)
+        require_no_cutting(self.spec.settings, self.kind)
+        sentences = tagged(examples)
+        require_words(sentences)
         for sentence in sentences:
             _check_sentence(sentence, gold)
         if gold:
@@ -71,58 +74,16 @@ class TaggingTask(TaskWithLoss):
         self, examples: Sequence[Any], tokenizer: Tokenizer, known: dict[str, Encoded] | None = None
     ) -> Sequence[Any]:
         """The sentences with the pieces of their words; see `Task.tokenized`."""
-        parts = encoded_texts(examples, tokenizer).split(len(example.words) for example in examples)
-        return [dataclasses.replace(example, pieces=part) for example, part in zip(examples, parts, strict=True)]
+        return tokenized_words(examples, tokenizer)
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
         """One unit per window; see `Task.encode`.
 
-        A sentence that fits has one window. The windows of a longer sentence are full, and each starts at most `stride`
-        pieces and at most half a row after the previous one, so every word has a quarter of a row of context on each
-        side, or all that the sentence has. With `document_context`, rows are filled with the words around the sentence,
-        equally from both sides, as far as the document reaches; consecutive sentences with the same document number
-        form a document. Tags that are not among the labels are not used as targets.
+        See `encoded_sentences`. Tags that are not among the labels are not used as targets.
         """
-        settings = self.spec.settings
-        _require_no_cutting(settings)
-        targets = self._targets(_tagged(examples))
-        sentences, places = in_documents(_tagged(examples)) if settings.document_context else (_tagged(examples), None)
-        words = encoded_texts(sentences, tokenizer)
-        borders = words.offsets[offsets_of([len(sentence.words) for sentence in sentences])]  # [E + 1], in pieces
-        room = room_for_text(settings.max_length, tokenizer.template, texts=1)
-        if settings.long_text == "error":
-            chosen = slice(None) if places is None else places
-            _refuse_long(_tagged(examples), np.diff(borders)[chosen], room)
-        cut = sentence_windows(borders, room, settings.stride)
-        first_pieces = words.offsets[:-1]
-        if places is not None:  # the words of other sentences are context only
-            counts = np.array([len(sentence.words) for sentence in sentences], dtype=np.int64)
-            is_chosen = np.zeros(len(sentences), dtype=np.bool_)
-            is_chosen[places] = True
-            first_pieces = first_pieces[np.repeat(is_chosen, counts)]
-        kept, window_of_word = np.unique(
-            np.searchsorted(cut.last_scored, first_pieces), return_inverse=True
-        )  # windows in which no word is classified are dropped
-        begins, ends, sentence_of_row = cut.begins[kept], cut.ends[kept], cut.sentences[kept]
-        if settings.document_context:
-            document_begins, document_ends = document_borders(sentences, borders)
-            begins, ends = with_context(
-                begins, ends, document_begins[sentence_of_row], document_ends[sentence_of_row], words.offsets, room
-            )
-        rows = pack_rows(
-            Encoded(words.ids[places_of(begins, ends - begins)], offsets_of(ends - begins)),
-            template=tokenizer.template,
-            max_length=settings.max_length,
-            truncation="error",
-        )
-        return EncodedExamples(
-            rows=rows,
-            rows_per_unit=np.ones(len(rows), dtype=np.int64),
-            example_of_row=sentence_of_row if places is None else np.searchsorted(places, sentence_of_row),
-            read=rows.offsets[window_of_word] + len(tokenizer.template.start) + first_pieces - begins[window_of_word],
-            targets=targets,
-            targets_per=PER_POSITION,
-        )
+        require_no_cutting(self.spec.settings, self.kind)
+        sentences = tagged(examples)
+        return encoded_sentences(sentences, self._targets(sentences), self.spec.settings, tokenizer)
 
     def _targets(self, sentences: Sequence[TaggedExample]) -> Ints | None:
         """The tag index of each word, int64 [W], NO_LABEL for unknown tags; None without gold."""
@@ -164,7 +125,7 @@ class TaggingTask(TaskWithLoss):
         With `constrained_tags`, they are the most likely sequence that the scheme allows, the words taken as
         independent. Without it, or without a scheme, each word has its most likely tag.
         """
-        sentences = _tagged(examples)
+        sentences = tagged(examples)
         words = offsets_of([len(sentence.words) for sentence in sentences])
         assert len(logits) == words[-1], "one row of logits per word"
         scaled = logits.astype(np.float64) / self.spec.temperature
@@ -182,7 +143,7 @@ class TaggingTask(TaskWithLoss):
                     words=sentence.words,
                     tags=chosen,
                     probabilities=tuple(chances[begin:end]),
-                    entities=tuple(_entity(sentence, *span) for span in spans),
+                    entities=tuple(entity_of(sentence, *span) for span in spans),
                     offsets=sentence.offsets,
                 )
             )
@@ -218,7 +179,7 @@ class TaggingTask(TaskWithLoss):
 
     def score(self, examples: Sequence[Example], predictions: Sequence[TagsPrediction]) -> dict[str, float]:
         """Entity precision, recall and F1, and word accuracy; without a scheme only the accuracy."""
-        gold = [_gold(sentence) for sentence in _tagged(examples)]
+        gold = [_gold(sentence) for sentence in tagged(examples)]
         predicted = [prediction.tags for prediction in predictions]
         if self.spec.scheme:
             scores = entity_scores(gold, predicted, self.spec.scheme)
@@ -232,18 +193,19 @@ class TaggingTask(TaskWithLoss):
         """The fraction of correct tags in each sentence, float64 [E]; 1 if it has no words."""
         pairs = [
             (_gold(sentence), prediction.tags)
-            for sentence, prediction in zip(_tagged(examples), predictions, strict=True)
+            for sentence, prediction in zip(tagged(examples), predictions, strict=True)
         ]
         hits = [[a == b for a, b in zip(*pair, strict=True)] for pair in pairs]
         return np.array([sum(row) / len(row) if row else 1.0 for row in hits], dtype=np.float64)
 
     def is_collapsed(self, predictions: Sequence[TagsPrediction], examples: Sequence[Example]) -> bool:
         """Whether every word gets the same tag although the gold tags differ."""
-        gold = {tag for sentence in _tagged(examples) for tag in _gold(sentence)}
+        gold = {tag for sentence in tagged(examples) for tag in _gold(sentence)}
         return len(gold) > 1 and len({tag for prediction in predictions for tag in prediction.tags}) == 1
 
 
-def _entity(sentence: TaggedExample, kind: str, start: int, end: int) -> Entity:
+def entity_of(sentence: TaggedExample, kind: str, start: int, end: int) -> Entity:
+    """The entity of this type in the words from `start` to `end` of a sentence."""
     words, offsets = sentence.words[start:end], sentence.offsets
     if offsets is None:
         return Entity(type=kind, start=start, end=end, text=" ".join(words))
@@ -252,20 +214,12 @@ def _entity(sentence: TaggedExample, kind: str, start: int, end: int) -> Entity:
     return Entity(type=kind, start=start, end=end, text=text, characters=(offsets[start][0], offsets[end - 1][1]))
 
 
-def _tagged(examples: Sequence[Example]) -> list[TaggedExample]:
-    sentences = [example for example in examples if isinstance(example, TaggedExample)]
-    assert len(sentences) == len(examples), "tagging takes tagged examples"
-    return sentences
-
-
 def _gold(sentence: TaggedExample) -> tuple[str, ...]:
     assert sentence.tags is not None, "sentences with tags"
     return sentence.tags
 
 
 def _check_sentence(sentence: TaggedExample, gold: bool) -> None:
-    if not sentence.words:
-        raise InputError(expected=f"a sentence in {sentence.location}", found="no words", fix="remove it")
     if sentence.tags is None and gold:
         raise InputError(expected=f"a tag for each word in {sentence.location}", found="none", fix="add the tags")
     if sentence.tags is not None and len(sentence.tags) != len(sentence.words):
@@ -273,21 +227,4 @@ def _check_sentence(sentence: TaggedExample, gold: bool) -> None:
             expected=f"a tag for each word in {sentence.location}",
             found=f"{counted(len(sentence.words), 'word')} and {counted(len(sentence.tags), 'tag')}",
             fix="correct the sentence",
-        )
-
-
-def _require_no_cutting(settings: TaskSettings) -> None:
-    if settings.long_text in ("head", "tail", "head_tail", *HIERARCHICAL):
-        raise ConfigError.must_be(
-            "long_text of tagging, which keeps every word,", "windows or error", settings.long_text
-        )
-
-
-def _refuse_long(sentences: Sequence[TaggedExample], lengths: Ints, room: int) -> None:
-    if len(lengths) and lengths.max() > room:
-        longest = int(np.argmax(lengths > room))
-        raise InputError(
-            expected=f"at most {room} pieces in {sentences[longest].location}",
-            found=str(lengths[longest]),
-            fix="raise max_length or choose windows as long_text",
         )

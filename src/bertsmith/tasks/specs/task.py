@@ -32,7 +32,7 @@ from bertsmith.models.parts.head_inputs import (
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.encoding.units import EncodedExamples, Logits
 from bertsmith.tasks.metrics.ranking import RANK_METRICS
-from bertsmith.tasks.specs.settings import HIERARCHICAL, OF_EXTRACTS, OF_RANKING, OF_WRITING, TaskSettings
+from bertsmith.tasks.specs.settings import HIERARCHICAL, OF_ENTITIES, OF_EXTRACTS, OF_RANKING, OF_WRITING, TaskSettings
 from bertsmith.tasks.specs.tokenized import tokenized, tokens_of_rows
 from bertsmith.text.tokenizers.encoded import Encoded
 from bertsmith.text.tokenizers.template import Template
@@ -44,10 +44,15 @@ if TYPE_CHECKING:
     from bertsmith.tasks.encoding.units import TaskBatch
 
 
-# Kinds of task whose answers are: texts that the model writes, sentences of a text, the name that a pronoun refers to.
-GENERATION, EXTRACTION, COREFERENCE = "generation", "extraction", "coreference"
+# Kinds of task whose answers are: texts that the model writes, sentences of a text, the name that a pronoun refers to,
+# entities that may be inside one another.
+GENERATION, EXTRACTION, COREFERENCE, ENTITIES = "generation", "extraction", "coreference", "entities"
 CHOOSING = ("choice", "selection")  # the kinds that choose one of several candidates
-_STORED_BY = {GENERATION: OF_WRITING, EXTRACTION: OF_EXTRACTS}  # settings that other kinds do not store
+_STORED_BY = {
+    GENERATION: OF_WRITING,
+    EXTRACTION: OF_EXTRACTS,
+    ENTITIES: OF_ENTITIES,
+}  # settings that other kinds do not store
 
 # Baselines by their names, see `Task.baselines`.
 BAG, VECTORS = "bag of words", "linear model on frozen vectors"
@@ -56,13 +61,14 @@ OF_TEXTS = (BAG, VECTORS, PAIRS, COSINE)  # of tasks on whole texts; the last tw
 OF_BAG = ("classification", "regression")  # kinds of task of a bag of words
 WORDS_COSINE, FROZEN_COSINE = "cosine of TF-IDF vectors of words", "cosine of frozen vectors, before training"
 TAGS, OVERLAP = "most frequent tag of each word", "word overlap"
+SEEN = "entities of the training examples"
 FIRST, NEAREST, CENTRAL = "first words", "nearest target", "central sentences"
 WRITTEN = (FIRST, NEAREST, CENTRAL)
 LEAD, ORACLE = "first sentences", "oracle sentences"
 CHOSEN = (LEAD, CENTRAL, ORACLE)
 RIGHT_BRANCHING = "right-branching trees"
 BEFORE, FIRST_CANDIDATE, CLOSEST = "nearest candidate before", "first candidate", "nearest candidate"
-PLURAL = (FIRST, CENTRAL, LEAD, RIGHT_BRANCHING)  # of the names, those in the plural
+PLURAL = (FIRST, CENTRAL, LEAD, RIGHT_BRANCHING, SEEN)  # of the names, those in the plural
 CEILINGS = (ORACLE,)  # they know the gold: shown with the baselines, and compared with nothing
 
 
@@ -79,8 +85,8 @@ def title_of(name: str, kind: str) -> str:
 class TaskSpec:
     """A complete description of a task; plain values, stored in `bertsmith.json`."""
 
-    # classification, regression, choice, selection, tagging, span, similarity, generation, extraction or coreference;
-    # selects the class
+    # classification, regression, choice, selection, tagging, span, similarity, generation, extraction, coreference
+    # or entities; selects the class
     kind: str
     name: str
     # names of the outputs in the order of the head's rows; empty for regression, choice and span
@@ -95,7 +101,7 @@ class TaskSpec:
     scheme: str = ""  # of the tags: IOB1, IOB2, IOBES, or "" for tags without a scheme (part of speech)
     unanswerable: bool = False  # a question may have no answer in its context
     # for multi-label tasks, the probability from which a label is predicted; with two labels of which one is predicted,
-    # that from which it is the second; for SQuAD 2.0, the null threshold
+    # that from which it is the second; for entities, that from which a span is one; for SQuAD 2.0, the null threshold
     threshold: float | None = None
     # for multi-label tasks, one for each label, instead of `threshold`; empty if all have the same
     thresholds: tuple[float, ...] = ()
@@ -186,7 +192,7 @@ class TaskSpec:
         if not self.settings.label_thresholds:
             del values["settings"]["label_thresholds"]
         stored = {*_STORED_BY.get(self.kind, ()), *(OF_RANKING if self.ranks else ())}
-        for name in {*OF_WRITING, *OF_EXTRACTS, *OF_RANKING} - stored:
+        for name in {*OF_WRITING, *OF_EXTRACTS, *OF_RANKING, *OF_ENTITIES} - stored:
             del values["settings"][name]
         return values
 
@@ -236,6 +242,7 @@ class Task(abc.ABC):
     settings_used: ClassVar[frozenset[str]]
     # Whether the steps of an epoch are counted by examples although windows are trained separately.
     epochs_count_examples: ClassVar[bool] = False
+    max_entities: tuple[int, int] = (0, 0)  # for each word, and the words of the longest; of those that may share words
     weighs_examples: ClassVar[bool] = False  # whether its loss knows weights of examples
 
     def __init__(self, spec: TaskSpec) -> None:

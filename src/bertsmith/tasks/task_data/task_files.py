@@ -20,6 +20,7 @@ from bertsmith.tasks.datasets.examples import (
     PAIRS,
     TEXTS,
     ChoiceExample,
+    EntityExample,
     Example,
     ExampleFile,
     MentionExample,
@@ -36,6 +37,7 @@ from bertsmith.tasks.datasets.values import brief
 from bertsmith.tasks.specs.named_tasks import (
     CHOICES,
     EXTRACTED,
+    MARKED,
     PRESETS,
     QUESTIONS,
     RANKED,
@@ -48,7 +50,7 @@ from bertsmith.tasks.specs.named_tasks import (
     task_name,
 )
 from bertsmith.tasks.specs.settings import CANDIDATES, ColumnSettings, TaskSettings
-from bertsmith.tasks.specs.task import COREFERENCE, TaskSpec
+from bertsmith.tasks.specs.task import COREFERENCE, ENTITIES, TaskSpec
 from bertsmith.tasks.specs.vector_gold import metrics_of_examples
 from bertsmith.tasks.task_data.row_columns import groups_of, weighted
 from bertsmith.tasks.task_data.split import Fold, TaskData, check_folds, fold_numbers, inputs_of, split_dev
@@ -136,7 +138,7 @@ def read_examples(
         example_file = _READERS["patents"](path, gold=gold, encoding=encoding)
     elif name == "relations":
         example_file = _READERS["relations"](path, gold=gold, **named)
-    elif name in TAGS:
+    elif name in (*TAGS, *MARKED):
         words = {"word_column": columns.word_column, "tag_column": columns.tag_column}
         example_file = _READERS["tags"](name, path, scheme=scheme, gold=gold, **words, **named)
     else:
@@ -160,7 +162,7 @@ def read_examples(
 
 def _require_mappable(name: str) -> None:
     """Checks that the files of a task have labels of the user's, which can get new names."""
-    has_labels = kind_of(name) in ("classification", "tagging") or name == "pairs"
+    has_labels = kind_of(name) in ("classification", "tagging", ENTITIES) or name == "pairs"
     require(
         has_labels and name not in GLUE and name not in NLI,
         expected="a task whose labels can be mapped",
@@ -221,7 +223,7 @@ def read_task(
     chosen = columns or ColumnSettings()
     # Labels come from the whole file: one that the sample happens to miss is still a label of the task.
     spec = spec_for(name, everything, settings, chosen.hierarchy, chosen.encoding)
-    if spec.settings.document_context and spec.kind == "tagging":
+    if spec.settings.document_context and spec.kind in ("tagging", ENTITIES):
         from bertsmith.tasks.specs.sentence_windows import with_surroundings
 
         everything = tuple(with_surroundings(cast("Sequence[TaggedExample]", everything)))
@@ -281,7 +283,7 @@ def read_task(
         warn_of_single(texts, held_out=data.held_out, can_map=name not in GLUE and name not in NLI)
         if data.held_out and fold is None:
             warn_of_held_out(cast("Sequence[TextExample]", data.train), cast("Sequence[TextExample]", data.dev))
-    if spec.kind in ("classification", "tagging"):
+    if spec.kind in ("classification", "tagging", ENTITIES):
         # Parents are learned from their children.
         named = [label for label in spec.labels if label not in spec.parents]
         warn_of_unlearned(named, *((data.train, data.dev) if fold is None else (examples, ())))
@@ -358,6 +360,8 @@ def data_warnings(train: Sequence[Example], dev: Sequence[Example]) -> tuple[str
 
 def _gold(example: Example) -> Hashable:
     """The label of an example; None if it has none, or more than one is right."""
+    if isinstance(example, EntityExample):
+        return example.entities
     if isinstance(example, TaggedExample):
         return example.tags
     if isinstance(example, TextExample):

@@ -5,7 +5,7 @@ task                   a plain line                          a line of JSON
 =====================  ====================================  =============================================
 text                   the text                              {"text": ...}
 pair                   text, tab, second text                {"text": ..., "pair": ...}
-tagging                the text, split into words            {"text": ...} or {"words": [...]}
+tagging, entities      the text, split into words            {"text": ...} or {"words": [...]}
 span                   question, tab, context                {"question": ..., "context": ...}
 choice                 context, tab, ending, tab, ending ... {"context": ..., "endings": [...]}
 selection              context, tab, reply, tab, reply ...   {"context": ..., "candidates": [...]}; the context may be a
@@ -38,7 +38,7 @@ from bertsmith.tasks.datasets.examples import (
 from bertsmith.tasks.datasets.marked_texts import words_of
 from bertsmith.tasks.datasets.mentions import RECORD, mention_of
 from bertsmith.tasks.datasets.values import brief, clean, parse_json
-from bertsmith.tasks.specs.task import COREFERENCE, EXTRACTION, GENERATION, TaskSpec
+from bertsmith.tasks.specs.task import COREFERENCE, ENTITIES, EXTRACTION, GENERATION, TaskSpec
 
 _SHOWN_KEYS = 5  # of a JSON line, in a message
 _SEVERAL = ("endings", "candidates")  # fields that are lists of texts; in a plain line, all further parts
@@ -214,6 +214,7 @@ _FORMS: Mapping[str, _Form] = {  # by the kind of task; of texts and pairs, by w
     "text": _Form(("text",), _text, "one text, without a tab"),
     "pair": _Form(("text", "pair"), _pair, "two texts with a tab between them"),
     "tagging": _Form(("text",), _tagged),
+    ENTITIES: _Form(("text",), _tagged),
     "span": _Form(("question", "context"), _question, "a question, a tab and a context"),
     "choice": _Form(
         ("context", "endings"),

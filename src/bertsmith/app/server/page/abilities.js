@@ -316,11 +316,17 @@ function showEntities({ predictions: [{ entities, words }] }, { text }) {
   const shown = [marked(text, spans)];
   if (!spans.length) shown.push(remark("The model found no entities."));
   if (spans.some(({ title }) => title)) shown.push(remark(`${pointAt()} an entity to see its probability.`));
+  if (words.length && !words[0].tag) return [...shown, ...listOf(entities)];
   const cells = words.map(({ text: word, tag }) =>
     make("span", { class: tag === "O" ? "tagged" : "tagged some" }, make("span", { class: "piece", text: word }), make("span", { class: "under", text: tag })),
   );
   shown.push(make("details", { class: "more" }, make("summary", { text: `Tags of all ${count(words.length, "word")}` }), make("p", { class: "pieces" }, ...cells)));
   return shown;
+}
+
+function listOf(entities) {
+  const rows = entities.map(({ text, type, probability }) => [`${text} · ${type}`, probability]);
+  return rows.length ? [make("details", { class: "more" }, make("summary", { text: "All entities" }), bars(rows, []))] : [];
 }
 
 function showAnswers({ predictions: [found] }, { context }) {

@@ -95,20 +95,27 @@ export function bars(shares, best = [], kind = "") {
   return make("ul", { class: `bars ${kind}` }, ...rows);
 }
 
-/** A text with marked spans; begin and end count characters as the server does, by code point. */
+/**
+ * A text with marked spans; begin and end count characters as the server does, by code point. A span inside another one
+ * is marked inside it; of two that overlap otherwise, the first one is marked.
+ */
 export function marked(text, spans) {
   const letters = Array.from(text);
-  const parts = [];
-  let position = 0;
-  for (const span of [...spans].sort((a, b) => a.begin - b.begin)) {
-    if (span.begin < position) continue;
-    parts.push(letters.slice(position, span.begin).join(""));
-    const note = span.note ? make("span", { class: "type", text: span.note }) : null;
-    parts.push(make("mark", { title: span.title, tabindex: span.title && 0 }, letters.slice(span.begin, span.end).join(""), note));
-    position = span.end;
-  }
-  parts.push(letters.slice(position).join(""));
-  return make("p", { class: "text" }, ...parts);
+  const sorted = [...spans].sort((a, b) => a.begin - b.begin || b.end - a.end);
+  const within = (begin, end) => {
+    const parts = [];
+    let position = begin;
+    while (sorted.length && sorted[0].begin < end) {
+      const span = sorted.shift();
+      if (span.begin < position || span.end > end) continue;
+      parts.push(letters.slice(position, span.begin).join(""));
+      const note = span.note ? make("span", { class: "type", text: span.note }) : null;
+      parts.push(make("mark", { title: span.title, tabindex: span.title && 0 }, ...within(span.begin, span.end), note));
+      position = span.end;
+    }
+    return [...parts, letters.slice(position, end).join("")];
+  };
+  return make("p", { class: "text" }, ...within(0, letters.length));
 }
 
 /** A word piece, its "##" set back; a special one is underlined. */
