@@ -2,10 +2,10 @@
 
 A command line is a line of a fenced `console` block that starts with "$ " (a trailing backslash continues it on the
 next line). A Python example is a whole `python` block, which is a program of its own. The commands of a page run in
-order in one folder, which initially contains `my-text/`, a few small text files, and small files of labelled
-examples: `my-mails.csv`, `my-pairs.tsv`, `my-tags.conll`, `my-spans.jsonl`, `my-questions.json`, `my-letters.csv` with
-`my-glosses.csv`, and scores as printed by `evaluate --json`, `my-cola.json` and `my-mrpc.json`. HTML comments change
-this; the first two go right before a block:
+order in one folder, which initially contains `my-text/`, a few small text files, and small files of labelled examples:
+`my-mails.csv`, `my-inbox.csv` (half of its rows have a label), `my-pairs.tsv`, `my-tags.conll`, `my-spans.jsonl`,
+`my-questions.json`, `my-letters.csv` with `my-glosses.csv`, and scores as printed by `evaluate --json`, `my-cola.json`
+and `my-mrpc.json`. HTML comments change this; the first two go right before a block:
 
     <!-- not run: needs the network -->           the block is skipped, and the reason is printed
     <!-- run with: --minutes 60 => --steps 8 -->  the left side is replaced by the right side before running
@@ -128,6 +128,8 @@ def write_examples(folder: Path) -> None:
         question = {"id": str(number), "question": f"What was {verb}?", "answers": [answer]}
         questions.append({"context": sentence, "qas": [question]})
     (folder / "my-mails.csv").write_text("\n".join(mails) + "\n", encoding="utf-8")
+    inbox = [row if number % 4 < 2 else f"{row.partition(',')[0]}," for number, row in enumerate(mails[1:])]
+    (folder / "my-inbox.csv").write_text("\n".join([mails[0], *inbox]) + "\n", encoding="utf-8")
     (folder / "my-pairs.tsv").write_text("\n".join(pairs) + "\n", encoding="utf-8")
     (folder / "my-tags.conll").write_text("\n\n".join(tags) + "\n", encoding="utf-8")
     (folder / "my-spans.jsonl").write_text("".join(json.dumps(record) + "\n" for record in spans), encoding="utf-8")

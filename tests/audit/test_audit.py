@@ -56,6 +56,12 @@ def test_planted_errors_are_first_with_the_label_they_should_have(audit: Audit) 
     assert any("estimated share of wrong labels" in line for line in audit.lines())
 
 
+@pytest.mark.parametrize(("examples", "counted"), [(1.2, "about 1 example of"), (2.6, "about 3 examples of")])
+def test_labels_that_overlap_are_printed_with_their_examples(audit: Audit, examples: float, counted: str) -> None:
+    overlaps = [{"label": "a", "other": "b", "examples": examples, "share": 0.1}]
+    assert counted in Audit(report={**audit.report, "overlaps": overlaps}, issues=(), folder=audit.folder).lines()[-1]
+
+
 def test_texts_with_several_labels_are_listed_with_the_other_row(audit: Audit) -> None:
     same = [issue for issue in audit.issues if issue["issue"] == "same text, other label"]
     assert [(issue["row"], issue["label"]) for issue in same] == [(11, "animal"), (61, "fruit")]

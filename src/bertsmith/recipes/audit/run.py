@@ -101,8 +101,9 @@ class Audit:
                 f"{self.folder / NEXT_TABLE}; .json for Label Studio, .jsonl for doccano"
             )
         for pair in report["overlaps"][:3]:
+            examples = counted(round(pair["examples"]), "example")
             lines.append(
-                f"overlap: {pair['label']!r} and {pair['other']!r}, about {pair['examples']:.0f} examples of the one "
+                f"overlap: {pair['label']!r} and {pair['other']!r}, about {examples} of the one "
                 f"labelled as the other ({pair['share']:.1%} of both)"
             )
         return lines

@@ -126,7 +126,7 @@ def read_texts(
             a pair column means single texts.
         target: what a label is: one class (`label`), any number of classes, as a JSON list or separated by `|`
             (`labels`), or a number (`number`); if None, labels are not read and may be missing.
-        skip_unlabelled: a row with an empty label is skipped and listed, too; otherwise it is an error.
+        skip_unlabelled: rows with an empty label are skipped and counted; otherwise they are an error.
         ones: how lists of labels are read, as `ExampleFile.ones` of the training file says; None if this file decides.
     """
     if suffix_of(path) in _OF_WORDS:
@@ -172,7 +172,6 @@ def read_texts(
         gold = gold_of_cell(cell, row.location, target) if target else None
         if target and gold is None:
             unlabelled.append(row.location)
-            skipped.append((row.location, f"an empty label in column {label!r}"))
             continue
         if empty := [name for name, cell in zip(texts, cells, strict=True) if not cell.strip()]:
             skipped.append((row.location, f"empty text in column {empty[0]!r}"))
@@ -193,10 +192,13 @@ def read_texts(
             found=f"an empty cell in {counted(len(unlabelled), 'row')}, the first in {line}",
             fix="fill them in, remove the rows, or add --skip-unlabelled",
         )
+    if unlabelled:
+        warn(f"{quoted(path)}: {counted(len(unlabelled), 'row')} skipped, with an empty label in column {label!r}")
     if not examples:
         raise InputError(
             expected=f"rows with text in {quoted(path)}",
-            found=f"{counted(len(skipped), 'row')}, none with text" + (" and a gold label" if target else ""),
+            found=f"{counted(len(skipped) + len(unlabelled), 'row')}, none with text"
+            + (" and a gold label" if target else ""),
             fix="name another file or text_column",
         )
     if suffix_of(path) in _WITH_HEADER and any(label == example.label for example in examples):

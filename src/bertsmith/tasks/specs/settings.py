@@ -227,7 +227,7 @@ class ColumnSettings:
     text_column: str | None = help_field(None, "column of the text [detected by name]")
     pair_column: str | None = help_field(None, "column of the second text, for pairs [detected by name]")
     label_column: str | None = help_field(None, "column of the label [detected by name]")
-    skip_unlabelled: bool = help_field(False, "skip and list rows without a label")
+    skip_unlabelled: bool = help_field(False, "skip rows without a label")
     word_column: int = help_field(0, "tagging: column of the word, from 0; -1 is the last")
     tag_column: int = help_field(-1, "tagging: column of the tag, from 0; -1 is the last")
     hierarchy: str | None = help_field(
