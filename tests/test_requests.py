@@ -252,19 +252,22 @@ def test_a_table_and_a_list_of_a_file_are_taken_as_they_are(tmp_path: Path, monk
 
     path = tmp_path / "settings.toml"
     path.write_text(
-        'task = "spam"\nout = "report"\nsystems = ["a,b", "c"]\nlabels = [100, "all"]\n[map]\n"a=b" = " c"\n',
+        'task = "spam"\nout = "report"\nsystems = ["tf-idf", "glove"]\nlabels = [100, "all"]\n[map]\n"a=b" = " c"\n',
         encoding="utf-8",
     )
     command = typer.Typer()
     command.command()(with_request(compare, CompareRequest))
-    for arguments in ([], ["--systems", "d,e", "--map", "f=g"]):
+    for arguments in ([], ["--systems", "ppmi,elmo", "--map", "f=g"]):
         result = CliRunner().invoke(command, ["--settings", str(path), *arguments])
         assert result.exit_code == 0, result.output
     first, second = requests
     assert isinstance(first, CompareRequest)
     assert isinstance(second, CompareRequest)
-    assert (first.systems, first.labels, first.map_labels) == (["a,b", "c"], [100, "all"], {"a=b": " c"})
-    assert (second.systems, second.labels, second.map_labels) == (["d", "e"], [100, "all"], {"f": "g"})
+    assert (first.systems, first.labels, first.map_labels) == (["tf-idf", "glove"], [100, "all"], {"a=b": " c"})
+    assert (second.systems, second.labels, second.map_labels) == (["ppmi", "elmo"], [100, "all"], {"f": "g"})
+    path.write_text('task = "spam"\nout = "report"\nsystems = ["tf-idf,glove"]\n', encoding="utf-8")
+    result = CliRunner().invoke(command, ["--settings", str(path)])
+    assert "found 'tf-idf,glove'" in str(result.exception)
 
 
 def test_what_a_file_holds_is_not_remembered_by_the_next_call(tmp_path: Path) -> None:
@@ -274,7 +277,7 @@ def test_what_a_file_holds_is_not_remembered_by_the_next_call(tmp_path: Path) ->
         requests.append(request)
 
     path = tmp_path / "settings.toml"
-    path.write_text('systems = ["a"]\n[map]\n"a" = "c"\n', encoding="utf-8")
+    path.write_text('systems = ["ppmi"]\n[map]\n"a" = "c"\n', encoding="utf-8")
     command = typer.Typer()
     command.command()(with_request(compare, CompareRequest))
     for arguments in (["--settings", str(path)], []):
@@ -391,3 +394,9 @@ def test_the_option_of_every_field_is_named_as_a_parameter(command: str) -> None
 def test_a_list_after_an_option_is_one_value() -> None:
     fields = [field for _, field in all_fields(REQUESTS["distill"])]
     assert with_parameters("use --layers 1,2, or none", fields) == 'use `layers="1,2"`, or none'
+
+
+@pytest.mark.parametrize("rate", ["5e-05", "0.0025", "1", "1e+16"])
+def test_a_number_after_an_option_is_its_value_however_it_is_written(rate: str) -> None:
+    fields = [field for _, field in all_fields(REQUESTS["finetune"])]
+    assert with_parameters(f"--learning-rate {rate} --keep last", fields) == f'`learning_rate={rate}` `keep="last"`'

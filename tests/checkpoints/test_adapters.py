@@ -11,6 +11,7 @@ import torch
 import transformers
 from peft import LoraConfig, PeftModel, get_peft_model
 
+import bertsmith
 from bertsmith.base.core.errors import BertsmithError, CheckpointError, ConfigError
 from bertsmith.base.machine.runtime import choose
 from bertsmith.models.checkpoints.adapters import groups_of_targets, read_factors, with_adapter, write_adapter
@@ -191,6 +192,8 @@ def test_an_adapter_of_another_encoder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="trained on; found other weights in"):
         load_any(tmp_path / "other weights", adapter=tmp_path / "adapter")
     write_base_model(tmp_path / "roberta", "roberta")
+    with pytest.raises(CheckpointError, match="trained on; found other weights in"):
+        load_any(tmp_path / "roberta", adapter=tmp_path / "adapter")
     write_peer_adapter(base, tmp_path / "theirs", "bert", "single")
     write_peer_adapter(
         Path(write_base_model(tmp_path / "modern", "modernbert")), tmp_path / "m", "modernbert", "single"
@@ -217,6 +220,7 @@ def test_an_adapter_of_another_encoder_is_refused(tmp_path: Path) -> None:
         ({"init_lora_weights": "pissa"}, "init_lora_weights 'pissa'"),
         ({"a_setting_of_tomorrow": 1}, "a_setting_of_tomorrow 1"),
         ({"r": 5}, "r 5"),
+        ({"lora_alpha": float("nan")}, "lora_alpha nan"),
         ({"base_model_name_or_path": None}, "base_model_name_or_path"),
         ({"base_model_name_or_path": "/nowhere/base"}, "/nowhere/base"),
     ],
@@ -232,6 +236,15 @@ def test_what_is_not_read_of_an_adapter_is_refused_in_one_line(
         load_any(tmp_path / "adapter")
     assert found in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "message"), [("nowhere", "settings of an adapter at .*; found no such file"), (5, "as a path; found")]
+)
+def test_what_is_not_an_adapter_is_refused(adapter: Any, message: str, tmp_path: Path) -> None:
+    base = write_base_model(tmp_path / "base")
+    with pytest.raises(BertsmithError, match=message):
+        bertsmith.load(base, adapter=adapter)
 
 
 def test_targets_are_names_of_transformers_or_their_ends() -> None:

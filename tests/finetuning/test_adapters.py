@@ -116,6 +116,7 @@ def test_vectors_and_tags_are_trained_with_adapters_too(base: str, tmp_path: Pat
     [
         ({"lora_rank": None, "lora_alpha": 4.0}, "`lora_alpha` needs `lora_rank`"),
         ({"freeze": "body"}, 'found `freeze="body"`'),
+        ({"reads": "bilstm"}, 'found `reads="bilstm"`, which'),
         ({"reinit_layers": 1}, "found `reinit_layers`"),
         ({"recipe": "ulmfit"}, "found `gradual_unfreezing"),
         ({"recipe": "setfit"}, 'found `freeze="body"`'),

@@ -90,7 +90,9 @@ def load(
     if verify:
         verify_model(source)
     options: dict[str, Any] = {"device": device, "precision": precision, "products": products, "head": head}
-    options |= {} if adapter is None else {"adapter": adapter}
+    if adapter is not None:
+        require_path(adapter, "the adapter")
+        options["adapter"] = adapter
     model = _loaded(source, **options)
     model.opening = Opening(load, source, options)
     return model

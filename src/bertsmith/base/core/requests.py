@@ -47,6 +47,7 @@ _CONTINUES = (
 _QUOTED_OR_OPTION = re.compile(
     rf"`[^`]*`|(?<![\w-])--(\w[\w-]*)(?: ('[^']*'|(?!(?:{_CONTINUES})\b)\w(?:[\w.:/+-]|,(?=\w))*\b(?!=)))?"
 )
+_NUMBER = re.compile(r"\d+(\.\d+)?(e[+-]\d+)?")
 _OPTIONS_ARE_NAMED = ContextVar("whether messages are for the command line", default=False)
 Parameters = ParamSpec("Parameters")
 Asked = TypeVar("Asked", bound="Request")
@@ -363,7 +364,7 @@ def with_parameters(text: str, fields: "Iterable[dataclasses.Field[Any]]") -> st
             return f"`{field.name}={is_on}`{after}"
         if value.isupper():  # a metavariable, such as FILE
             return f"`{field.name}=...`"
-        is_path, is_number = value.startswith("'") and Path in kinds, value.replace(".", "").isdecimal()
+        is_path, is_number = value.startswith("'") and Path in kinds, _NUMBER.fullmatch(value)
         if is_path or (is_number and str not in kinds):
             return f"`{field.name}={value}`"
         is_text = value[:1].isalnum() and str in kinds

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertsmith.base.core.errors import CheckpointError, ConfigError, some
 from bertsmith.base.core.settings import require
-from bertsmith.base.storage.files import FolderKind, atomic_folder, read_object, write_json
+from bertsmith.base.storage.files import FolderKind, atomic_folder, read_object, require_file, write_json
 from bertsmith.models.checkpoints.architectures import architecture_of
 from bertsmith.models.checkpoints.hub import STARTER, is_hub_id, model_name, shown
 from bertsmith.models.checkpoints.huggingface import write_recipe_of
@@ -178,6 +178,7 @@ def with_adapter(base: ModelFolder, path: Path) -> ModelFolder:
         CheckpointError: the adapter is damaged, is no LoRA, has settings that are not read here, or is one of another
             encoder.
     """
+    require_file(path / ADAPTER, "the settings of an adapter")
     values, is_ours = read_object(path / ADAPTER), (path / METADATA).exists()
     _require_plain(values, path)
     metadata = read_metadata(path) if is_ours else base.metadata
@@ -285,7 +286,12 @@ def _scale(values: Mapping[str, Any], pairs: "Mapping[str, tuple[Tensor, Tensor]
     """The factor on the products, from rank and alpha."""
     rank, alpha = values.get("r"), values.get("lora_alpha")
     ranks = {len(first) for first, _ in pairs.values()}
-    if not isinstance(rank, int) or not isinstance(alpha, int | float) or ranks - {rank}:
+    if (
+        not isinstance(rank, int)
+        or not isinstance(alpha, int | float)
+        or not (rank > 0 and math.isfinite(alpha))
+        or ranks - {rank}
+    ):
         raise CheckpointError(
             expected=f"r and lora_alpha as numbers in '{path / ADAPTER}', and r rows in each lora_A",
             found=f"r {rank!r}, lora_alpha {alpha!r}, rows {', '.join(map(str, sorted(ranks)))}",
@@ -295,9 +301,7 @@ def _scale(values: Mapping[str, Any], pairs: "Mapping[str, tuple[Tensor, Tensor]
 
 
 def _require_encoder(base: ModelFolder, metadata: ModelMetadata, path: Path) -> None:
-    """Checks that a model has the vocabulary and the weights that an adapter was trained on."""
-    if base.tokenizer is not None:
-        metadata.check_vocabulary(base.tokenizer.vocabulary, path)
+    """Checks that a model has the weights and the vocabulary that an adapter was trained on."""
     recorded = metadata.other.get(_ENCODER)
     if recorded is not None and recorded != _digest(base):
         raise CheckpointError(
@@ -305,6 +309,8 @@ def _require_encoder(base: ModelFolder, metadata: ModelMetadata, path: Path) -> 
             found=f"other weights in '{base.name}'",
             fix="name that model, or train an adapter for this one",
         )
+    if base.tokenizer is not None:
+        metadata.check_vocabulary(base.tokenizer.vocabulary, path)
 
 
 def _digest(base: ModelFolder) -> str:

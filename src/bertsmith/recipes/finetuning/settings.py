@@ -224,8 +224,11 @@ class FinetuningSettings:
                 "--lora-rank",
             )
         if self.lora_rank is not None:
+            is_frozen = self.freeze == "body"
             changed = {
-                "--freeze body": self.freeze == "body",
+                f"--reads {self.reads}, which reads an encoder that is not trained": is_frozen
+                and self.reads in READERS,
+                "--freeze body": is_frozen,
                 "--reinit-layers": self.reinit_layers,
                 "--gradual-unfreezing": self.gradual_unfreezing,
             }
