@@ -123,6 +123,10 @@ def test_what_has_no_such_loss_is_refused(tmp_path: Path) -> None:
         finetune(tmp_path / "c", SPECS["single"], data, tmp_path / "d", settings, RecipeSettings())
     with pytest.raises(ConfigError, match="freeze body"):
         FinetuningSettings(language_model_loss=0.5, freeze="body")
+    with pytest.raises(ConfigError, match="found reads bilstm"):
+        FinetuningSettings(language_model_loss=0.5, reads="bilstm", freeze="body")
+    with pytest.raises(ConfigError, match="leave one of reads and reinit_layers out"):
+        FinetuningSettings(reinit_layers=1, reads="bilstm", freeze="body")
     for reads in ("apart", "bilstm", "bilstm-attention"):
         with pytest.raises(ConfigError, match=f"found reads {reads}; "):
             FinetuningSettings(language_model_loss=0.5, reads=reads)

@@ -214,7 +214,7 @@ class FinetuningSettings:
             ("reinit_layers", "re-initialized layers that are trained"),
             ("gradual_unfreezing", "gradual unfreezing of layers that are trained"),
         ):
-            fix = f"leave one of freeze and {name} out"
+            fix = f"leave one of {'reads' if self.reads in READERS else 'freeze'} and {name} out"
             is_trained = self.freeze != "body" or not getattr(self, name)
             require(is_trained, expected=expected, found="a frozen body", fix=fix)
         for name in ("lora_alpha", "lora_targets"):
@@ -244,7 +244,7 @@ class FinetuningSettings:
         require(
             not self.language_model_loss or (self.freeze != "body" and self.reads not in (APART, *READERS)),
             expected="a body that is trained on whole rows, for a language-model loss",
-            found="freeze body" if self.freeze == "body" else f"reads {self.reads}",
+            found=f"reads {self.reads}" if self.reads in (APART, *READERS) else "freeze body",
             fix="leave one of the two out",
         )
         require(
