@@ -339,6 +339,13 @@ def _replace_the_command(monkeypatch: pytest.MonkeyPatch, error: BaseException) 
     monkeypatch.setattr(application, "COMMANDS", (Command(fail, "fail", "bertsmith fail"), *COMMANDS))
 
 
+def test_an_option_with_one_value_warns_if_it_is_given_twice(run) -> None:
+    result = run("finetune", "--train", "a.csv", "--train", "b.csv", "--resume", "--resume", "--task", "ner")
+    assert result.err.splitlines()[0] == "warning: --train is given 2 times; only the last value is used"
+    assert "given" not in "".join(result.err.splitlines()[1:])
+    assert "given" not in run("serve", "--model", "a", "--model", "b").err
+
+
 def test_a_usage_error_shows_an_example_unless_it_says_what_to_do() -> None:
     example = "bertsmith x"
     assert usage_line(Refused("expected one; found 'a; b'"), example) == (

@@ -5,6 +5,8 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from bertsmith.base.core.progress import warn
+
 # Every command, in the groups of the help; a mark follows those that a person needs first.
 GROUPS: Mapping[str, str] = {
     "Start here": "demo*",
@@ -109,6 +111,15 @@ class ShortHelpCommand(TyperCommand):
     """A command whose help shows its common options."""
 
     shows_all = False
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parses the arguments; warns of an option with one value that is given several times."""
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        for parameter in dict.fromkeys(order):
+            count = order.count(parameter)
+            if count > 1 and not (parameter.multiple or getattr(parameter, "is_flag", False)):
+                warn(f"{max(parameter.opts, key=len)} is given {count} times; only the last value is used")
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Writes arguments and options."""
