@@ -206,7 +206,7 @@ def test_questions_that_teach_nothing_or_cannot_be_right_are_counted(
     result = bertsmith.train_memory(tmp_path / "s.jsonl", tmp_path / "run", **few)
     assert result.scores["held_out_accuracy"] == 0.5
     warnings = capsys.readouterr().err
-    assert "1 question without an answer; without --support-weight nothing is learned from them" in warnings
+    assert "1 question without an answer; without `support_weight` nothing is learned from them" in warnings
     assert "1 held-out question with an answer that no training story has; counted as wrong" in warnings
     bertsmith.train_memory(tmp_path / "s.jsonl", tmp_path / "both", **few, support_weight=1.0)
     assert "nothing is learned" not in capsys.readouterr().err
