@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bertsmith.models.parts import attention as attention_module
+from bertsmith.models.parts import runs as runs_module
 from bertsmith.models.parts.attention import attention
 from bertsmith.models.parts.batch import Batch, Read
 from bertsmith.models.parts.noise import RowNoise
@@ -130,6 +131,58 @@ def test_attention_in_parts_is_that_of_the_whole(cached, causal, monkeypatch):
         some, key, value, read.runs, heads=HEADS, causal=causal, query_positions=batch.positions[read.positions]
     )
     assert (part.double() - exact[read.positions]).abs().max() <= 2 * errors[1] + 2**-8
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("causal", [False, True])
+@given(lengths=st.lists(st.integers(1, 9), min_size=2, max_size=8), rest=st.data())
+def test_joined_runs_have_the_values_and_gradients_of_runs_of_one_length(dtype, causal, lengths, rest):
+    batch, *inputs = flat(lengths)
+    query, key, value = (array.to(dtype).requires_grad_() for array in inputs)
+    runs = batch.runs
+    if not causal:
+        drawn = rest.draw(st.lists(st.booleans(), min_size=sum(lengths), max_size=sum(lengths)))
+        firsts = np.isin(np.arange(sum(lengths)), np.cumsum([0, *lengths]))
+        read = Read.at(batch, np.flatnonzero(firsts | np.array(drawn)))
+        query, runs = query[read.positions], read.runs
+    results = []
+    for most in (-1, 2**14):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(runs_module, "_WEIGHTS_OF_A_CALL", most)
+            patch.setattr(attention_module, "_has_slow_calls", lambda query: True)
+            context = attention(query, key, value, type(runs)(runs), heads=HEADS, causal=causal)
+        weights = torch.linspace(-1, 1, context.numel(), dtype=dtype).view_as(context)
+        results.append([context, *torch.autograd.grad(context, (query, key, value), weights)])
+    for apart, joined in zip(*results, strict=True):
+        torch.testing.assert_close(joined, apart, atol=2**-5 if dtype == torch.bfloat16 else 1e-5, rtol=2**-6)
+
+
+def test_neighbors_are_joined_where_that_leaves_little_room_empty():
+    batch, *_ = flat([9, 9, 8, 7, 2, 3])
+    (joined,) = batch.runs.joined(HEADS)
+    assert (joined.rows, joined.length, joined.queries) == (6, 9, 9)
+    assert joined.is_key.sum((1, 2, 3)).tolist() == [9, 9, 8, 7, 2, 3]
+    long, *_ = flat([400, 400, 398, 5])
+    assert [run.rows for run in long.runs.joined(HEADS)] == [3, 1]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "learns", "calls"),
+    [
+        (torch.bfloat16, True, 1),
+        (torch.bfloat16, False, 3),
+        (torch.float32, True, 3),
+    ],
+)
+def test_runs_are_joined_in_training_in_bf16(dtype, learns, calls, monkeypatch):
+    pretend(monkeypatch, "avx512_bf16")
+    counted = []
+    for module, name in ((attention_module, "dense_attention"), (attention_module.F, "scaled_dot_product_attention")):
+        plain = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *args, plain=plain, **more: counted.append(1) or plain(*args, **more))
+    batch, *inputs = flat([4, 3, 2])
+    attention(*(array.to(dtype).requires_grad_(learns) for array in inputs), batch.runs, heads=HEADS)
+    assert len(counted) == calls
 
 
 def test_runs_join_only_neighbors_of_equal_length():

@@ -3,7 +3,9 @@
 Letters: T tokens (keys), R queries, n sequences of one run, A heads, d head width, s length, r queries per sequence,
 P positions.
 
-Each run of equal lengths is one call on views. On CUDA, in fp16 or bf16, the whole batch is one call to PyTorch's
+Each run of equal lengths is one call on views. In training in bf16 on the CPU without dropout, where the operations of
+a run cost as much as the attention of several short sequences, runs of similar lengths are joined, with room left empty
+(`Runs.joined`). On CUDA, in fp16 or bf16, the whole batch is one call to PyTorch's
 variable-length flash attention, in a window or not: the operation below `torch.nn.attention.varlen.varlen_attn`, which
 has no dropout. The plain version, `dense_attention`, is used where the probabilities themselves are
 needed (for dropout on the CPU, and for the attention view), and where its two batched products take less time than
@@ -13,7 +15,7 @@ Source: Vaswani et al. (2017), section 3.2; `attention_layer` in the original mo
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +25,7 @@ from bertsmith.base.machine.processor import torch_uses_avx512
 from bertsmith.base.machine.runtime import fast_precisions
 from bertsmith.base.machine.thresholds import AVX512
 from bertsmith.models.parts.noise import Noise
-from bertsmith.models.parts.runs import Run, Runs
+from bertsmith.models.parts.runs import JoinedRun, Run, Runs
 from bertsmith.models.parts.scored_attention import attention_weights, scaled_dot
 
 # Numbers added to the scores before the softmax: [A, 2P - 1], by the position of the key minus the query's, plus P - 1;
@@ -73,6 +75,10 @@ def attention(
         assert noise is not None
         sizes = [heads * _weights(run, window, probabilities) for run in runs for _ in range(run.rows)]
         kept = noise.keep(dropout, sizes, query.dtype)
+    if is_plain and window is None and not drops and probabilities is None and _has_slow_calls(query):
+        fewer = runs.joined(heads)
+        if len(fewer) < len(runs):
+            return _joined_attention(query, key, value, fewer, heads, causal=causal)
     # Split once: the gradient of a split is one concatenation, that of a slice is a full tensor of zeros.
     queries = torch.split_with_sizes(query, [run.rows * run.queries for run in runs])
     keys = torch.split_with_sizes(key, [run.rows * run.length for run in runs])
@@ -139,6 +145,33 @@ def dense_attention(
         return weights @ value, weights
     # The factor of the kept weights is applied to the much smaller result.
     return (weights * keep) @ value * scale_kept, weights
+
+
+def _joined_attention(
+    query: Tensor, key: Tensor, value: Tensor, runs: Sequence[JoinedRun], heads: int, *, causal: bool
+) -> Tensor:
+    """`attention` with joined runs; an empty slot is a key that no query sees, or a query whose result is not read."""
+    queries = torch.split_with_sizes(query, [len(run.query_slots) for run in runs])
+    keys = torch.split_with_sizes(key, [len(run.key_slots) for run in runs])
+    values = torch.split_with_sizes(value, [len(run.key_slots) for run in runs])
+    contexts: list[Tensor] = []
+    for run, run_query, run_key, run_value in zip(runs, queries, keys, values, strict=True):
+        q = _heads_apart(_in_slots(run_query, run.query_slots, run.rows * run.queries), run.rows, heads)
+        k, v = (
+            _heads_apart(_in_slots(flat, run.key_slots, run.rows * run.length), run.rows, heads)
+            for flat in (run_key, run_value)
+        )
+        seen = run.is_key
+        if causal:
+            seen = seen & torch.ones(run.length, run.length, dtype=torch.bool).tril()  # [n, 1, s, s]
+        flat = dense_attention(q, k, v, mask=seen)[0].transpose(1, 2).reshape(run.rows * run.queries, -1)
+        contexts.append(flat.index_select(0, run.query_slots))
+    return contexts[0] if len(contexts) == 1 else torch.cat(contexts)
+
+
+def _in_slots(flat: Tensor, slots: Tensor, size: int) -> Tensor:
+    """The rows [T, A*d] in their slots [size, A*d], zeros in the others."""
+    return flat if len(slots) == size else flat.new_zeros(size, flat.shape[1]).index_copy(0, slots, flat)
 
 
 def _heads_apart(flat: Tensor, rows: int, heads: int) -> Tensor:
@@ -227,6 +260,11 @@ def attention_in_parts(query: Tensor, key: Tensor, value: Tensor, mask: Tensor |
                 ]
             context[part] = dense_attention(query[part], key[part], value[part], mask=seen)[0]
     return context
+
+
+def _has_slow_calls(query: Tensor) -> bool:
+    """Whether each run is several operations with gradients; in fp32, it is one, and joining does not pay."""
+    return _needs_gradients(query) and products_are_faster(query, 0)
 
 
 def _needs_gradients(x: Tensor) -> bool:
