@@ -6,8 +6,7 @@ The head gives each word a query and a key of D numbers and, for each label, a s
 entity. The score of a span for a label is the product of the query of its first word and the key of its last one,
 divided by the root of D, plus both of their scores for the label. Queries and keys are rotated by the position of their
 word (RoPE), so that the product depends on how long the span is. A sigmoid gives the probability that the span is an
-entity with that label; from a threshold on, which is fitted to
-the dev examples, it is predicted.
+entity with that label. It is predicted from a threshold on, which is fitted to the dev examples.
 
 Only the first piece of a word is read, and long sentences are read in windows, as in `tagging.py`.
 
