@@ -3,6 +3,7 @@
 import csv
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import scipy.sparse as sp
 import bertsmith
 from bertsmith.base.core.errors import ConfigError, InputError, RunError
 from bertsmith.recipes.audit.issues import OUTLIER, Audited, issues_of
+from bertsmith.recipes.audit.learning_curve import learning_curve
 from bertsmith.recipes.audit.next_rows import most_informative
 from bertsmith.recipes.audit.out_of_fold import mixture_weights, of_run
 from bertsmith.recipes.audit.run import Audit
@@ -151,6 +153,16 @@ def test_a_corrected_table_can_be_audited_again_and_keeps_the_first_labels(audit
             assert row["label_before"] == old["label_before"]
 
 
+def test_a_corrected_table_has_the_fields_that_only_later_records_have(tmp_path: Path) -> None:
+    rows = rows_of_table()
+    rows[4]["author"] = "Ann"
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    folder = bertsmith.audit_labels(path, tmp_path / "out").folder
+    corrected = list(csv.DictReader((folder / "corrected.csv").read_text(encoding="utf-8").splitlines()))
+    assert [row["author"] for row in corrected[3:6]] == ["", "Ann", ""]
+
+
 def test_a_label_with_rows_in_one_part_is_not_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [*rows_of_table(), {"note": "", "text": "a lonely text", "label": "alone"}]
     audit = bertsmith.audit_labels(rows, tmp_path / "out")
@@ -172,7 +184,7 @@ def test_a_column_in_which_every_row_has_its_own_label_is_refused(
         InputError, match="labels that rows share; found 40 labels for 40 rows; is 'note' the label col"
     ):
         bertsmith.audit_labels(rows, tmp_path / "out", **columns)  # type: ignore[arg-type]
-    said = "warning: 40 labels have a single one of 40 training examples; check `label_column`\n"
+    said = "warning: 40 labels have only one of 40 training examples each; check `label_column`\n"
     assert capsys.readouterr().err == said
     assert not (tmp_path / "out").exists()
 
@@ -217,6 +229,16 @@ def test_unlabelled_rows_of_the_table_are_ranked_for_annotation(partly: Audit) -
     assert 0.0 <= low <= partly.report["forecast"]["gain"] <= high
     assert any("2 more labels at random would add about" in line for line in partly.lines())
     assert any("to label next, of 3 unlabelled texts: 2 in" in line for line in partly.lines())
+
+
+def test_a_forecast_without_a_single_error_has_an_interval_all_the_same() -> None:
+    labels = np.repeat([0, 1], 30)
+    certain = np.eye(2)[labels]
+    features = SimpleNamespace(out_of_fold=lambda *args, **more: certain)
+    curve = learning_curve([features], None, labels, np.arange(60) % 5, np.ones(1), certain, 10, seed=0)
+    low, high = curve["forecast"]["interval"]
+    assert low == curve["forecast"]["gain"] == 0.0
+    assert 0.01 < high < 0.1
 
 
 def test_what_annotation_tools_make_of_the_rows_is_read_as_labels(partly: Audit, tmp_path: Path) -> None:

@@ -56,6 +56,8 @@ def learning_curve(
         for size, column in zip(sizes.tolist(), right.T, strict=True)
     ]
     low, high = bootstrap_interval(right, lambda drawn: gain(drawn, sizes, more), seed=seed, draws=500)
+    if right.all():  # no draw has an error; what may be gained is the share that may be wrong all the same
+        high = 1 - proportion_interval(len(labels), len(labels))[0]
     return {"curve": curve, "forecast": {"more": more, "gain": gain(right, sizes, more), "interval": [low, high]}}
 
 

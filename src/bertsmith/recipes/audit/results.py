@@ -27,16 +27,19 @@ def write_issues(folder: Path, issues: Sequence[Mapping[str, Any]]) -> None:
 
 
 def write_corrected(folder: Path, table: Path, columns: ColumnSettings, suggested: Mapping[str, str]) -> None:
-    """Writes the table with the suggested labels in place of its own, the first of which are in the last column.
+    """Writes the table as CSV with the suggested labels; the last column has the labels that they replace.
+
+    A label that was replaced by an earlier audit as well is the first one there.
 
     Args:
         suggested: by the location of a row.
     """
     with quiet():  # how the table is read was said before
         rows = list(read_table(table, encoding=columns.encoding))
-    names = [name for name in rows[0].values if name != BEFORE]  # a table that was corrected before has it
-    texts = text_columns(table, names, columns.text_column, columns.pair_column)
-    label = label_column_of(table, names, texts, columns.label_column, LABEL_COLUMNS)
+    first = [name for name in rows[0].values if name != BEFORE]  # a table that was corrected before has it
+    texts = text_columns(table, first, columns.text_column, columns.pair_column)
+    label = label_column_of(table, first, texts, columns.label_column, LABEL_COLUMNS)
+    names = [name for name in dict.fromkeys(name for row in rows for name in row.values) if name != BEFORE]
     lines = []
     for row in rows:
         changed = suggested.get(row.location)

@@ -105,7 +105,7 @@ def warn_of_single(examples: Sequence[TextExample], *, held_out: bool, can_map: 
     if not single:
         return
     if are_hardly_shared(len(single), len(examples)):
-        warn(f"{len(single):,} labels have a single one of {len(examples):,} training examples; check --label-column")
+        warn(f"{len(single):,} labels have only one of {len(examples):,} training examples each; check --label-column")
         return
     named = listed(f"{brief(label)} ({example.location})" for label, example in single.items())
     effect = "is kept for training, so no score covers them" if held_out else "can hardly be learned from"
