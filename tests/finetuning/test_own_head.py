@@ -32,7 +32,7 @@ from bertsmith.tasks.specs.kinds import KINDS, task_for
 from bertsmith.tasks.task_data.split import TaskData
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of, write_base_model
 
-EVERY = pytest.mark.parametrize("kind", ["single", "number", "choice", "tags", "answer", "sentences"])
+EVERY = pytest.mark.parametrize("kind", ["single", "number", "choice", "tags", "nested", "answer", "sentences"])
 SETTINGS = FinetuningSettings(batch_size=16, epochs=12, precision="fp32", dropout=0.0)
 RECIPE = RecipeSettings(learning_rate=3e-3, log_every=1)
 
