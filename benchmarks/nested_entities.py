@@ -39,7 +39,7 @@ def main() -> None:
     """Fills in the cells that are missing, and prints a line for each."""
     options = _options()
     torch.set_num_threads(1)
-    described, name, done = begun("nested-entities", options.out)
+    described, name, done = begun("nested_entities", options.out)
     settings = {"model": Path(options.model).name, "epochs": options.epochs, "rate": options.rate}
     counts: dict[str, Any] = {}
     for title, task, files, test in _trainings(options):
