@@ -15,6 +15,7 @@ Source: Hu et al. (2021), section 4.1; `LoraConfig` and `get_peft_model_state_di
 
 import dataclasses
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -188,6 +189,7 @@ def with_adapter(base: ModelFolder, path: Path) -> ModelFolder:
     config, architecture = base.config, architecture_of(base.config)
     names, source = architecture.names, f"the adapter '{path}'"
     pairs, others = _pairs(_tensors(path), path)
+    _require_targets(values.get("target_modules"), pairs, path)
     scale = _scale(values, pairs, path)
     stored = {*others, *(f"{module}.weight" for module in pairs)}
     ending = next((ending for ending, kind in _TASK_TYPES.items() if kind == values.get("task_type")), "Model")
@@ -279,6 +281,27 @@ def _require_plain(values: Mapping[str, Any], path: Path) -> None:
             expected=f"an adapter of peft_type LORA without further settings in '{path}'",
             found=some([f"{name} {value!r}"[:60] for name, value in refused.items()]),
             fix="merge it with the tool that trained it (merge_and_unload of peft)",
+        )
+
+
+def _require_targets(targets: Any, modules: Collection[str], path: Path) -> None:
+    """Refuses settings that do not name all layers of the weights: peft would leave the others out."""
+    if targets is None or targets == ALL_LINEAR:
+        return
+    try:
+        pattern = re.compile(targets) if isinstance(targets, str) else None
+        others = [
+            module
+            for module in modules
+            if not (pattern.fullmatch(module) if pattern else any(_ends(module, target) for target in targets))
+        ]
+    except (re.error, TypeError):
+        others = [*modules]
+    if others:
+        raise CheckpointError(
+            expected=f"target_modules that name the layers of the weights in '{path / ADAPTER}'",
+            found=f"{str(targets)[:60]}, without {some(others)}",
+            fix="copy the adapter again",
         )
 
 
