@@ -8,7 +8,7 @@ import torch
 
 from bertsmith.app.library.labelled import evaluate
 from bertsmith.app.library.lines import predict_lines
-from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.inference.predictors.ensemble import load_ensemble
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.inference.predictors.request import PredictRequest
@@ -16,6 +16,7 @@ from bertsmith.models.checkpoints.assembly import load_for_task, save_pretrained
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.encoders.awd_lstm import AwdLstmConfig
 from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.specs.kinds import task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER
 
@@ -70,6 +71,15 @@ def test_the_probabilities_are_the_mean_of_those_of_the_models(models: dict[str,
 
 def load_lines(model: Path) -> list:
     return list(predict_lines(PredictRequest(model), TEXTS))
+
+
+def test_a_text_that_a_model_cannot_read_is_named_after_the_answers_before_it(models: dict[str, Path]) -> None:
+    both = load_ensemble([models["forward single"], models["backward single"]])
+    examples = [TextExample(id="1", first="the film"), TextExample(id="2", first="a", second="b", location="text 2")]
+    answers = both.stream(iter(examples))
+    assert next(answers)[0] is examples[0]
+    with pytest.raises(InputError, match="text 2"):
+        next(answers)
 
 
 def test_scores_are_those_of_the_mean(models: dict[str, Path], tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ from bertsmith.app.server.app import create_app
 from bertsmith.app.server.documents import read_page
 from bertsmith.app.server.process import load_models, read_key
 from bertsmith.app.server.queue import read_at_most
+from bertsmith.app.server.record_routes import ROUTES
 from bertsmith.app.server.refusal import json_bytes
+from bertsmith.app.server.service import ROUTES_OF
 from bertsmith.app.server.settings import ServerSettings
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.machine.runtime import BATCH_TOLERANCE
@@ -276,9 +278,8 @@ def test_a_request_without_a_model_goes_to_the_first_that_can(models: dict[str, 
     async def nobody(client: Client) -> None:
         reply = await client.post("/fill", {"texts": ["the [MASK]"]})
         assert reply.status == 400
-        (listed,) = (await client.get("/models")).json["models"]
-        has = ", ".join(listed["abilities"])
-        assert reply.error == f"no model that is served here has the ability fill; 'reviews' has {has}"
+        routes = "/predict with texts, /v1/embeddings, /attention, /tokenize"
+        assert reply.error == f"no model that is served here answers such a request; 'reviews' answers {routes}"
 
     serve({"reviews": models["reviews"]}, nobody)
 
@@ -537,3 +538,10 @@ def test_impossible_limits_are_refused(name: str, value: float) -> None:
 def test_the_budget_of_a_batch_goes_by_the_device() -> None:
     assert ServerSettings().tokens_of_batch("cpu") < ServerSettings().tokens_of_batch("cuda:0")
     assert ServerSettings(batch_tokens=7).tokens_of_batch("cuda:0") == 7
+
+
+def test_messages_know_the_routes_of_all_abilities(models: dict[str, Model]) -> None:
+    named = {path.split()[0] for paths in ROUTES_OF.values() for path in paths}
+    assert named == {route.path for route in ROUTES}
+    abilities = {ability for model in models.values() for ability in model.abilities}
+    assert abilities - {"features"} <= set(ROUTES_OF)

@@ -120,7 +120,7 @@ def test_what_cannot_be_completed_is_refused_before_a_stream_begins(models: dict
         ({"prompt": "a", "stop": ["."]}, 422, "stop"),
         ({"prompt": "a", "echo": True}, 422, "echo"),
         ({"prompt": "a", "model": "absent"}, 404, "no model 'absent'"),
-        ({"prompt": "a", "model": "reviews"}, 400, "has no ability complete or generate"),
+        ({"prompt": "a", "model": "reviews"}, 400, "does not answer such a request"),
         ({"prompt": "a", "model": "stories", "n": 2}, 422, "n: expected 1 without temperature or top_p; found 2"),
         ({"prompt": "a", "model": "summaries", "n": 2}, 422, "n: expected 1; found 2 for 'summaries'"),
         ({"prompt": "a", "model": "summaries", "top_p": 0.5}, 422, "top_p: expected a language model"),

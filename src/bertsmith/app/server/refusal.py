@@ -1,5 +1,6 @@
 """Error replies: a status and a one-sentence message, in OpenAI's error format."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ KINDS: Mapping[int, str] = {
     504: "timeout_error",
 }
 _LONGEST = 400  # characters of a message
+_PARAMETER = re.compile(r"`(\w+)=([^`]+)`")  # of the library, with its value
 # What pydantic adds to a location, besides names and indexes, if a value may be of several types.
 _KINDS_OF_VALUES = ("str", "int")
 _MOST_COMPLAINTS = 64  # that are read; only unknown keys can cause more
@@ -93,7 +95,16 @@ def refused(status: int, message: str, headers: Mapping[str, str] | None = None)
 def of_user_error(error: BertsmithError) -> RefusalError:
     """The refusal for an error raised by the library: 400 for the wrong model, 422 for an item without an answer."""
     is_of_model = isinstance(error, CheckpointError) and not isinstance(error, NotFiniteError)
-    return RefusalError(400 if is_of_model else 422, str(error))
+    return RefusalError(400 if is_of_model else 422, _PARAMETER.sub(_as_field, str(error)))
+
+
+def _as_field(match: "re.Match[str]") -> str:
+    """A parameter with its value, as a key of a body with its value.
+
+    >>> _PARAMETER.sub(_as_field, 'add `multi_label=True`')
+    'add "multi_label": true'
+    """
+    return f'"{match[1]}": {({"True": "true", "False": "false"}).get(match[2], match[2])}'
 
 
 def of_invalid_body(error: ValidationError, known: Iterable[str]) -> RefusalError:

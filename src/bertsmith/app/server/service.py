@@ -20,6 +20,25 @@ if TYPE_CHECKING:
 
 EMBED_IDS = "embed_ids"  # the ability `embed` for texts that are sent as token ids
 OF_ALL = ("attention", "pieces")  # what the library does not list among the abilities of a model that reads texts
+# The routes of each ability, for messages; `features` has none.
+ROUTES_OF: Mapping[str, Sequence[str]] = {
+    **dict.fromkeys(("classify", "score", "extract"), ("/predict with texts",)),
+    "choose": ("/predict with questions",),
+    **{name: (f"/{name}",) for name in ("tag", "answer", "resolve", "fill", "perplexity", "rerank", "attention")},
+    "generate": ("/predict with texts", "/v1/completions"),
+    "complete": ("/complete", "/v1/completions"),
+    "embed": ("/v1/embeddings",),
+    "classify_by_labels": ("/classify",),
+    "next_sentence": ("/next",),
+    "pieces": ("/tokenize",),
+    "predict_codes": ("/codes/predict",),
+    "find_anomalies": ("/codes/anomalies",),
+    "embed_subjects": ("/codes/embed",),
+    "fill_codes": ("/codes/fill",),
+    "match_codes": ("/codes/match",),
+    "next_codes": ("/codes/next",),
+    "answer_from_memory": ("/memory/answer",),
+}
 
 
 class Host:
@@ -46,6 +65,11 @@ class Host:
         self.abilities: tuple[str, ...] = (*model.abilities, *(ability for ability in OF_ALL if shown[ability]))
         self.work = WorkQueue(model, name, settings, metrics)
         self.text = WorkQueue(model, f"{name} tokenizer", settings, metrics)
+
+    @property
+    def routes(self) -> str:
+        """The routes that it answers, in words."""
+        return ", ".join(dict.fromkeys(path for ability in self.abilities for path in ROUTES_OF.get(ability, ())))
 
 
 class Hosts:
@@ -75,12 +99,11 @@ class Hosts:
             for ability in abilities:
                 if ability in host.abilities:
                     return host, ability
-        wanted = " or ".join(abilities)
         if name is not None:
-            abilities = self._by_name[name].abilities
-            raise RefusalError(400, f"model {name!r} has no ability {wanted}; it has {', '.join(abilities)}")
-        known = "; ".join(f"{host.name!r} has {', '.join(host.abilities)}" for host in self.all)
-        raise RefusalError(400, f"no model that is served here has the ability {wanted}; {known}")
+            routes = self._by_name[name].routes
+            raise RefusalError(400, f"model {name!r} does not answer such a request; it answers {routes}")
+        known = "; ".join(f"{host.name!r} answers {host.routes}" for host in self.all)
+        raise RefusalError(400, f"no model that is served here answers such a request; {known}")
 
     def close(self) -> None:
         """Closes the queues and waits for running computations."""

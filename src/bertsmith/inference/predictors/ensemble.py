@@ -62,6 +62,10 @@ class Ensemble(Predictor):
         assert averaged is not None, "a kind of task whose predictions have a mean"
         return list(averaged)
 
+    def _require_readable(self, examples: Sequence[Example]) -> None:
+        for member in self.members:
+            member._require_readable(examples)
+
 
 def load_ensemble(
     sources: Sequence["str | Path | ModelFolder"],
