@@ -58,7 +58,6 @@ def test_the_parameters_are_as_many_as_published(with_tree: bool, published: int
 
 def test_a_graph_has_edges_from_children_and_from_ancestors() -> None:
     graph = graph_of(TREE, VOCABULARY, "dx")
-    assert graph is not None
     assert graph.ids.tolist() == [6, 8, 9, 10]
     assert graph.nodes == 6  # a, b, c and d, which is not in the tree; mid and top
     up = {tuple(edge) for edge in graph.up.T.tolist()}

@@ -1,45 +1,21 @@
-"""A tiny fine-tuned teacher of each kind of task, its examples as files, and runs that are killed and compared."""
+"""A tiny fine-tuned teacher of each kind of task, its examples as files, and models that are compared."""
 
-import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
-import pytest
 import safetensors.numpy
 
 from bertsmith.recipes.finetuning.run import finetune
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.tasks.task_data.split import TaskData
-from bertsmith.training.loop.trainer import Trainer
 from tasks.task_samples import SPECS, examples_of, write_base_model
 
 WINDOWS = ("windows", "hierarchical", "hierarchical pair", "hierarchical by a BiLSTM")
 KINDS = ("single", "pair", "several labels", "number", "choice", "tags", "answer", "answer or none", *WINDOWS)
 QUICK = {"batch_size": 8, "epochs": 2.0, "learning_rate": 1e-3, "precision": "fp32"}
 SETTINGS = FinetuningSettings(batch_size=8, epochs=2, precision="fp32", dropout=0.0, baselines=False)
-
-
-class KilledError(Exception):
-    """Ends a training in the middle of a step, as if it were killed: nothing is written on the way out."""
-
-
-@contextlib.contextmanager
-def killed_at_step(number: int) -> Iterator[None]:
-    """The training in the block is killed at a step, counted from 1; the block fails if it is not."""
-    step, count = Trainer.gradient, []
-
-    def dies(self: Trainer, *arguments: object) -> object:
-        count.append(1)
-        if len(count) == number:
-            raise KilledError
-        return step(self, *arguments)
-
-    with mock.patch.object(Trainer, "gradient", dies), pytest.raises(KilledError):
-        yield
 
 
 def tensors_of(run: Path) -> dict[str, np.ndarray]:

@@ -8,12 +8,13 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 
 from adaptation.domain_samples import write_base, write_domain, write_general, write_labelled
-from bertsmith.base.storage.files import read_json, read_json_lines
+from bertsmith.base.storage.files import read_json
 from bertsmith.text.corpus.build import CorpusSettings, build_corpus
 from distillation.distillation_samples import write_examples, write_teacher
 from distillation.of_divided import OF_A_CORPUS, OF_A_TASK, STOPPED, adapted, taught, taught_on_text
 from tasks.task_samples import TOKENIZER
 from training.launched import launched
+from training.logs import steps_of
 
 PROGRAM = Path(__file__).with_name("of_divided.py")
 
@@ -46,8 +47,8 @@ def two(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def values(run: Path) -> dict[str, list[float]]:
     """Each loss of the log by its name, step after step."""
-    lines = [line for line in read_json_lines(run / "metrics.jsonl") if line["kind"] == "train"]
-    return {name: [line[name] for line in lines] for name in lines[0] if name.endswith("loss")}
+    steps = steps_of(run)
+    return {name: [step[name] for step in steps] for name in steps[0] if name.endswith("loss")}
 
 
 def assert_same(actual: Path, expected: Path, run: str, steps: int) -> None:

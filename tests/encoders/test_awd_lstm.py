@@ -23,9 +23,7 @@ def config(**changes):
 
 
 def model(**changes) -> AwdLstmModel:
-    result = new_encoder(config(**changes), seed=3).double()
-    assert isinstance(result, AwdLstmModel)
-    return result
+    return new_encoder(config(**changes), seed=3).double()
 
 
 def batch(lengths=LENGTHS, row_ids=None, seed=0) -> Batch:

@@ -8,29 +8,10 @@ from bertsmith.base.core.errors import ConfigError
 from bertsmith.models.checkpoints.architectures import ENCODER_DECODERS, new_encoder_decoder
 from bertsmith.models.checkpoints.own_folder import own_config
 from bertsmith.models.encoders.lstm_encoder_decoder import LstmConfig, LstmEncoderDecoder
-from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.head_inputs import SCORES
-from bertsmith.models.parts.lstm_layer import BiLstm, LstmLayer
 from bertsmith.models.parts.memory import Memory
-from bertsmith.models.parts.noise import RowNoise
 from bertsmith.models.parts.scored_attention import ConcatScore, GeneralScore
-
-SOURCES = ([2, 5, 6, 7, 3], [2, 8, 3], [2, 9, 10, 11, 3])
-TARGETS = ([2, 12, 13], [2, 14, 15, 16, 17, 18], [2])
-
-
-def model(**changes: object) -> LstmEncoderDecoder:
-    shape = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 2}
-    built = LstmEncoderDecoder(LstmConfig(**{**shape, **changes})).double()
-    drawn = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in built.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=drawn) * 0.3)
-    return built.eval()
-
-
-def batch(*rows: list[int]) -> Batch:
-    return Batch.from_rows(rows)
+from encoders.test_encoder_decoders import SOURCES, TARGETS, batch, lstm
 
 
 def score_of(network: LstmEncoderDecoder, h: Tensor, s: Tensor) -> Tensor:
@@ -48,7 +29,6 @@ def by_hand(network: LstmEncoderDecoder, source: list[int], target: list[int]) -
     width, table = network.config.hidden_size, network.embeddings.word.weight
     hidden, states = table[source] * width**0.5, []
     for layer in network.encoder:
-        assert isinstance(layer, BiLstm)
         theirs = nn.LSTM(width, width // 2, bidirectional=True, dtype=torch.float64)
         named = dict(layer.right.state_dict()) | {f"{k}_reverse": v for k, v in layer.left.state_dict().items()}
         theirs.load_state_dict(named)
@@ -56,7 +36,6 @@ def by_hand(network: LstmEncoderDecoder, source: list[int], target: list[int]) -
         states.append((last.flatten(), cells.flatten()))
     cells_of_layers = []
     for layer in network.decoder:
-        assert isinstance(layer, LstmLayer)
         cell = nn.LSTMCell(layer.inputs, width, dtype=torch.float64)
         cell.load_state_dict({name.removesuffix("_l0"): value for name, value in layer.state_dict().items()})
         cells_of_layers.append(cell)
@@ -76,7 +55,7 @@ def by_hand(network: LstmEncoderDecoder, source: list[int], target: list[int]) -
 
 @pytest.mark.parametrize("score", SCORES)
 def test_logits_and_weights_equal_those_of_a_loop_pair_by_pair(score):
-    network = model(score=score)
+    network = lstm(score=score)
     with torch.no_grad():
         result = network(batch(*SOURCES), batch(*TARGETS)).split([len(row) for row in TARGETS])
     alignments = network.alignments(batch(*SOURCES), batch(*TARGETS))
@@ -86,19 +65,9 @@ def test_logits_and_weights_equal_those_of_a_loop_pair_by_pair(score):
         torch.testing.assert_close(weights, shares, atol=1e-10, rtol=1e-10)
 
 
-def test_a_target_token_changes_no_earlier_output_and_a_source_token_changes_all():
-    network = model()
-    with torch.no_grad():
-        before = network(batch([2, 5, 6, 3]), batch([2, 12, 13, 14]))
-        later = network(batch([2, 5, 6, 3]), batch([2, 12, 15, 14]))
-        other = network(batch([2, 5, 7, 3]), batch([2, 12, 13, 14]))
-    assert ((before - later).abs() > 1e-9).any(1).tolist() == [False, False, True, True]
-    assert ((before - other).abs() > 1e-9).any(1).all()
-
-
 def test_the_attentional_vector_reaches_the_next_token():
     """Without it in the input, the columns for it would not matter after the first token."""
-    network = model()
+    network = lstm()
     with torch.no_grad():
         before = network(batch([2, 5, 3]), batch([2, 12, 13]))
         network.decoder[0].weight_ih_l0[:, network.config.hidden_size :] = 0
@@ -108,13 +77,13 @@ def test_the_attentional_vector_reaches_the_next_token():
 
 @pytest.mark.parametrize("score", SCORES)
 def test_every_parameter_receives_a_gradient(score):
-    network = model(score=score)
+    network = lstm(score=score)
     network(batch(*SOURCES), batch(*TARGETS)).square().sum().backward()
     assert [name for name, parameter in network.named_parameters() if not parameter.grad.abs().sum() > 0] == []
 
 
 def test_targets_read_in_parts_with_a_memory_have_the_logits_of_one_pass():
-    network, memory = model(), Memory()
+    network, memory = lstm(), Memory()
     targets = ([2, 12, 13, 14, 15], [2, 15, 16, 17], [2, 18, 19])
     with torch.no_grad():
         whole = network(batch(*SOURCES), batch(*targets)).split([5, 4, 3])
@@ -132,7 +101,7 @@ def test_targets_read_in_parts_with_a_memory_have_the_logits_of_one_pass():
 
 
 def test_texts_taken_from_the_source_continue_with_their_own_states():
-    network, memory = model(), Memory()
+    network, memory = lstm(), Memory()
     with torch.no_grad():
         source = network.encode(batch(*SOURCES[:2]))
         first = network.decode(batch([2], [2]), source, memory=memory)
@@ -148,19 +117,8 @@ def test_texts_taken_from_the_source_continue_with_their_own_states():
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("layers", [1, 3])
 def test_parameters_are_counted_as_they_are_built(score, layers):
-    network = model(score=score, num_hidden_layers=layers)
+    network = lstm(score=score, num_hidden_layers=layers)
     assert sum(parameter.numel() for parameter in network.parameters()) == network.config.num_parameters()
-
-
-def test_dropout_is_a_function_of_the_pair():
-    network = model(hidden_dropout_prob=0.3)
-    with torch.no_grad():
-        together = network(batch(*SOURCES), batch(*TARGETS), noise=RowNoise(1, 2, [0, 1, 2]))
-        parts = together.split([len(row) for row in TARGETS])
-        for number, part in enumerate(parts):
-            alone = network(batch(SOURCES[number]), batch(TARGETS[number]), noise=RowNoise(1, 2, [number]))
-            torch.testing.assert_close(alone, part)
-        assert (together - network(batch(*SOURCES), batch(*TARGETS))).abs().max() > 1e-3
 
 
 def test_a_configuration_is_read_as_written_and_wrong_ones_are_refused():

@@ -15,7 +15,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def mails(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    rows = [{"text": example.first, "label": example.label} for example in examples_of("single", 40)]  # type: ignore[union-attr]
+    rows = [{"text": example.first, "label": example.label} for example in examples_of("single", 40)]
     path = tmp_path_factory.mktemp("data") / "mails.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path

@@ -1,6 +1,5 @@
 """A bag of words as the model that is kept: chosen by `--keep auto`, or alone by `--keep bag`."""
 
-import asyncio
 import json
 import shutil
 import subprocess
@@ -46,9 +45,9 @@ def rows_of(path: Path, kind: str, count: int = 40) -> Path:
     """A file with examples of a kind of task."""
     rows = []
     for example in examples_of(kind, count):
-        label = list(example.label) if isinstance(example.label, tuple) else example.label  # type: ignore[union-attr]
-        second = {} if example.second is None else {"text_b": example.second}  # type: ignore[union-attr]
-        rows.append({"text": example.first, **second, "label": label})  # type: ignore[union-attr]
+        label = list(example.label) if isinstance(example.label, tuple) else example.label
+        second = {} if example.second is None else {"text_b": example.second}
+        rows.append({"text": example.first, **second, "label": label})
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
 
@@ -200,35 +199,31 @@ def test_a_bag_is_inspected_verified_and_loaded_without_torch(kept: Path) -> Non
 
 def test_a_bag_is_served_with_the_answers_of_the_library(kept: Path) -> None:
     pytest.importorskip("fastapi", reason="needs the extra serve")
-    from bertsmith.app.server.app import create_app
-    from bertsmith.app.server.settings import ServerSettings
-    from server.asgi import running
+    from server.asgi import Client, serve
 
     model, texts = bertsmith.load(kept), ["the film was good", "bad", "", "a plot " * 4]
 
-    async def script() -> None:
-        async with running(create_app({"words": model}, ServerSettings(), None)) as client:
-            reply = await client.post("/predict", {"texts": texts})
-            shown = [
-                [prediction["probabilities"][label] for label in model.labels]
-                for prediction in reply.json["predictions"]
-            ]
-            expected = [answer.probabilities for answer in model.classify(texts)]
-            np.testing.assert_allclose(shown, expected, rtol=0, atol=1e-6)
-            assert reply.json["note"] == "empty texts, predicted without a word: 1"
-            assert reply.json["usage"]["tokens_in"] == sum(len(text.split()) for text in texts)
-            listed = (await client.send("GET", "/models")).json["models"][0]
-            assert (listed["abilities"], listed["width"], listed["task"]) == (["classify"], 0, "classification")
-            for path, body in (
-                ("/v1/embeddings", {"input": "a"}),
-                ("/tokenize", {"texts": ["a"]}),
-                ("/fill", {"texts": ["a"]}),
-            ):
-                refused = await client.post(path, body)
-                assert refused.status == 400
-                assert "has classify" in refused.error
+    async def script(client: Client) -> None:
+        reply = await client.post("/predict", {"texts": texts})
+        shown = [
+            [prediction["probabilities"][label] for label in model.labels] for prediction in reply.json["predictions"]
+        ]
+        expected = [answer.probabilities for answer in model.classify(texts)]
+        np.testing.assert_allclose(shown, expected, rtol=0, atol=1e-6)
+        assert reply.json["note"] == "empty texts, predicted without a word: 1"
+        assert reply.json["usage"]["tokens_in"] == sum(len(text.split()) for text in texts)
+        listed = (await client.send("GET", "/models")).json["models"][0]
+        assert (listed["abilities"], listed["width"], listed["task"]) == (["classify"], 0, "classification")
+        for path, body in (
+            ("/v1/embeddings", {"input": "a"}),
+            ("/tokenize", {"texts": ["a"]}),
+            ("/fill", {"texts": ["a"]}),
+        ):
+            refused = await client.post(path, body)
+            assert refused.status == 400
+            assert "has classify" in refused.error
 
-    asyncio.run(script())
+    serve({"words": model}, script)
 
 
 def test_options_that_a_bag_alone_has_no_use_for_are_refused() -> None:
@@ -285,7 +280,7 @@ def test_the_estimator_may_keep_a_bag(base: str) -> None:
     from bertsmith.app.library.estimators import BertsmithClassifier
 
     examples = examples_of("single", 24)
-    texts, labels = [example.first for example in examples], [example.label for example in examples]  # type: ignore[union-attr]
+    texts, labels = [example.first for example in examples], [example.label for example in examples]
     classifier = BertsmithClassifier(base, settings={"keep": "bag", "baselines": False}, device="cpu").fit(
         texts, labels
     )

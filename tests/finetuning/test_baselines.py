@@ -15,6 +15,7 @@ from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.storage.files import read_json, read_json_lines
 from bertsmith.inference.predictors.ensemble import load_ensemble
 from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.model_files.weakness import weakness_of
@@ -70,6 +71,15 @@ def computed(tmp_path: Path, kind: str, data: TaskData | None = None, spec: Task
     job = FinetuningJob.prepare(base, spec or SPECS[kind], data or data_of(kind), SETTINGS, HOPELESS)
     (tmp_path / "run").mkdir()
     return baselines_of(job, tmp_path / "run", resume=False)
+
+
+def saved(job: FinetuningJob, name: str, tmp_path: Path) -> tuple[Predictor, dict[str, Any], list[dict[str, Any]]]:
+    """The linear model of a baseline as it is saved and loaded, with the baseline's result and predictions."""
+    baselines = baselines_of(job, tmp_path, resume=False)
+    (result,) = (result for result in baselines.results if result["name"] == name)
+    write_linear(job, baselines.linear[name], result, tmp_path / "linear")
+    predictor = load_predictor(tmp_path / "linear", device="cpu", precision="fp32")
+    return predictor, result, [line["prediction"] for line in baselines.lines[name]]
 
 
 def scores_of(baselines: Baselines, metric: str) -> dict[str, float]:
@@ -166,10 +176,9 @@ def scored_pairs(count: int, seed: int) -> list[Example]:
     return examples
 
 
-def test_shared_words_are_the_similarity_of_tf_idf_vectors(tmp_path: Path) -> None:
+def test_shared_words_are_the_similarity_of_tf_idf_vectors(base: str, tmp_path: Path) -> None:
     data = TaskData(train=scored_pairs(60, 1), dev=scored_pairs(40, 2))
     spec = dataclasses.replace(SPECS["scored vectors"], widths=(16,))
-    base = write_base_model(tmp_path / "base")
     result = finetune(base, spec, data, tmp_path / "run", SETTINGS, HOPELESS, seeds=1)
     (words, frozen) = result.report["baselines"]
     assert words["scores"]["spearman"] > 0.95
@@ -186,15 +195,14 @@ def test_shared_words_are_the_similarity_of_tf_idf_vectors(tmp_path: Path) -> No
     assert f"the {WORDS_COSINE} is better than the fine-tuned model" in printed[-1]
 
 
-def test_labelled_pairs_have_baselines_whose_difference_is_tested_by_the_main_score(tmp_path: Path) -> None:
+def test_labelled_pairs_have_baselines_whose_difference_is_tested_by_the_main_score(base: str, tmp_path: Path) -> None:
     def pairs(count: int, seed: int) -> list[Example]:
         scored = scored_pairs(count, seed)
-        return [dataclasses.replace(example, label=str(int(example.label > 2))) for example in scored]  # type: ignore[union-attr,operator]
+        return [dataclasses.replace(example, label=str(int(example.label > 2))) for example in scored]
 
     data = TaskData(train=pairs(60, 1), dev=pairs(40, 2))
     spec = vector_spec("pairs", data.train, SPECS["vectors of partners"].settings)
     spec = dataclasses.replace(spec, objective="ranking")
-    base = write_base_model(tmp_path / "base")
     result = finetune(base, spec, data, tmp_path / "run", SETTINGS, HOPELESS, seeds=1)
     better = result.report["better_baseline"]
     assert (better["name"], better["compared"]) == (WORDS_COSINE, "average_precision")
@@ -202,8 +210,7 @@ def test_labelled_pairs_have_baselines_whose_difference_is_tested_by_the_main_sc
     assert "average_precision" in result.report["baselines"][1]["intervals"]
 
 
-def test_a_worse_model_is_reported_and_the_linear_model_is_saved_ready_for_use(tmp_path: Path) -> None:
-    base = write_base_model(tmp_path / "base")
+def test_a_worse_model_is_reported_and_the_linear_model_is_saved_ready_for_use(base: str, tmp_path: Path) -> None:
     data = data_of("single", 60, 40)
     result = finetune(base, SPECS["single"], data, tmp_path / "run", SETTINGS, HOPELESS, seeds=1)
     report = read_json(tmp_path / "run" / "report.json")
@@ -223,65 +230,55 @@ def test_a_worse_model_is_reported_and_the_linear_model_is_saved_ready_for_use(t
 @pytest.mark.parametrize("has_seen_labels", [False, True])
 @pytest.mark.parametrize("kind", ["single", "number", "several labels", "windows", "pair", "tags"])
 def test_the_saved_linear_model_answers_what_the_baseline_predicted(
-    kind: str, has_seen_labels: bool, tmp_path: Path
+    kind: str, has_seen_labels: bool, base: str, tmp_path: Path
 ) -> None:
-    base, data = write_base_model(tmp_path / "base"), data_of(kind)
+    data = data_of(kind)
     job = FinetuningJob.prepare(base, SPECS[kind], data, SETTINGS, HOPELESS)
     if has_seen_labels:
         untrained = job.folder
         job = job.on_base(load_any(write_base_model(tmp_path / "trained", seed=1)), SETTINGS, HOPELESS)
         job.untrained = untrained
-    baselines = baselines_of(job, tmp_path, resume=False)
-    (result,) = (result for result in baselines.results if result["name"] == VECTORS)
-    write_linear(job, baselines.linear[VECTORS], result, tmp_path / "linear")
-    predictor = load_predictor(tmp_path / "linear", device="cpu", precision="fp32")
+    predictor, _, predictions = saved(job, VECTORS, tmp_path)
     assert predictor.task.spec.reads == ("pooler" if kind == "tags" else "mean")
-    for prediction, line in zip(predictor.predict(data.dev), baselines.lines[VECTORS], strict=True):
-        answer, wanted = prediction.to_dict(), line["prediction"]
+    for prediction, wanted in zip(predictor.predict(data.dev), predictions, strict=True):
+        answer = prediction.to_dict()
         key = {"number": "value", "tags": "tags"}.get(kind, "probabilities")
         assert answer[key] == (wanted[key] if kind == "tags" else pytest.approx(wanted[key], abs=1e-3))
 
 
 @pytest.mark.parametrize("kind", ["tags", "single"])
-def test_the_saved_linear_model_has_no_bilstm_of_the_fine_tuned_model(kind: str, tmp_path: Path) -> None:
-    base, data = write_base_model(tmp_path / "base"), data_of(kind)
+def test_the_saved_linear_model_has_no_bilstm_of_the_fine_tuned_model(kind: str, base: str, tmp_path: Path) -> None:
+    data = data_of(kind)
     settings = dataclasses.replace(
         SETTINGS, reads="bilstm", bilstm_cells=4, bilstm_layers="sum-all", normalize_layers=True
     )
     job = FinetuningJob.prepare(base, SPECS[kind], data, settings, HOPELESS)
-    baselines = baselines_of(job, tmp_path, resume=False)
-    (result,) = (result for result in baselines.results if result["name"] == VECTORS)
-    write_linear(job, baselines.linear[VECTORS], result, tmp_path / "linear")
-    predictor = load_predictor(tmp_path / "linear", device="cpu", precision="fp32")
+    predictor, result, _ = saved(job, VECTORS, tmp_path)
     assert not predictor.task.head.has_reader
     scores, _ = predictor.evaluate(data.dev)
     assert scores == pytest.approx(result["scores"], abs=1e-3)
 
 
 @pytest.mark.parametrize("long_text", ["hierarchical", "hierarchical-bilstm"])
-def test_the_saved_linear_model_has_no_reader_of_windows(long_text: str, tmp_path: Path) -> None:
-    base, data = write_base_model(tmp_path / "base"), data_of("windows")
+def test_the_saved_linear_model_has_no_reader_of_windows(long_text: str, base: str, tmp_path: Path) -> None:
+    data = data_of("windows")
     spec = dataclasses.replace(
         SPECS["windows"], reads="mean", settings=dataclasses.replace(SPECS["windows"].settings, long_text=long_text)
     )
     job = FinetuningJob.prepare(base, spec, data, SETTINGS, HOPELESS)
-    baselines = baselines_of(job, tmp_path, resume=False)
-    (result,) = (result for result in baselines.results if result["name"] == VECTORS)
-    write_linear(job, baselines.linear[VECTORS], result, tmp_path / "linear")
-    predictor = load_predictor(tmp_path / "linear", device="cpu", precision="fp32")
-    for prediction, line in zip(predictor.predict(data.dev), baselines.lines[VECTORS], strict=True):
-        assert prediction.to_dict()["probabilities"] == pytest.approx(line["prediction"]["probabilities"], abs=1e-3)
+    predictor, _, predictions = saved(job, VECTORS, tmp_path)
+    for prediction, wanted in zip(predictor.predict(data.dev), predictions, strict=True):
+        assert prediction.to_dict()["probabilities"] == pytest.approx(wanted["probabilities"], abs=1e-3)
 
 
-def test_a_run_with_a_bilstm_below_tags_saves_the_linear_model_that_beats_it(tmp_path: Path) -> None:
-    base, data = write_base_model(tmp_path / "base"), data_of("tags", 60)
+def test_a_run_with_a_bilstm_below_tags_saves_the_linear_model_that_beats_it(base: str, tmp_path: Path) -> None:
+    data = data_of("tags", 60)
     settings = dataclasses.replace(SETTINGS, reads="bilstm", bilstm_cells=4)
     finetune(base, SPECS["tags"], data, tmp_path / "run", settings, HOPELESS, seeds=1)
     job = FinetuningJob.prepare(base, SPECS["tags"], data, settings, HOPELESS)
     baselines = baselines_of(job, tmp_path / "run", resume=True)
     only = dataclasses.replace(baselines, results=[result for result in baselines.results if result["name"] == VECTORS])
     better = best_baseline(job, only, {"f1": -1.0}, baselines.lines[TAGS], tmp_path / "run")
-    assert better is not None
     assert better["folder"] == "linear"
     assert not load_predictor(tmp_path / "run" / "linear", device="cpu").task.head.has_reader
 
@@ -289,13 +286,10 @@ def test_a_run_with_a_bilstm_below_tags_saves_the_linear_model_that_beats_it(tmp
 def test_the_saved_model_of_the_vectors_of_both_texts_answers_what_the_baseline_predicted(tmp_path: Path) -> None:
     base, data = write_base_model(tmp_path / "base"), data_of("pair")
     job = FinetuningJob.prepare(base, SPECS["pair"], data, SETTINGS, HOPELESS)
-    baselines = baselines_of(job, tmp_path, resume=False)
-    (result,) = (result for result in baselines.results if result["name"] == PAIRS)
-    write_linear(job, baselines.linear[PAIRS], result, tmp_path / "linear")
-    predictor = load_predictor(tmp_path / "linear", device="cpu", precision="fp32")
+    predictor, _, predictions = saved(job, PAIRS, tmp_path)
     assert predictor.task.spec.reads == "apart"
-    for prediction, line in zip(predictor.predict(data.dev), baselines.lines[PAIRS], strict=True):
-        assert prediction.to_dict()["probabilities"] == pytest.approx(line["prediction"]["probabilities"], abs=1e-3)
+    for prediction, wanted in zip(predictor.predict(data.dev), predictions, strict=True):
+        assert prediction.to_dict()["probabilities"] == pytest.approx(wanted["probabilities"], abs=1e-3)
     better = {"name": PAIRS, "metric": "accuracy", "score": 1.0, "of_model": 0.0, "examples": 1, "folder": "linear"}
     assert verdict(better).endswith("it is saved as a model, RUN/linear")
 
@@ -392,11 +386,9 @@ def test_a_mean_is_not_advised_for_a_score_on_the_examples_that_its_thresholds_w
     job = FinetuningJob.prepare(
         write_base_model(tmp_path / "base"), spec, TaskData(train=examples_of(kind, 20), dev=dev), SETTINGS, HOPELESS
     )
-    assert job.dev is not None
     logits = draw.normal(size=(2, len(dev), len(spec.labels)))  # of a model and a bag that know nothing
     decoded = [job.task.decode(dev, job.dev, scores, job.tokenizer) for scores in logits]
     averaged = job.task.averaged(decoded)
-    assert averaged is not None
     task = task_for(job.task.tuned(dev, averaged))
     optimistic = task.score(dev, task.averaged(decoded) or ())
     fair = task.score(dev, task.cross_fitted(dev, averaged) or ())
@@ -410,8 +402,8 @@ def test_a_mean_is_not_advised_for_a_score_on_the_examples_that_its_thresholds_w
 
 
 @pytest.mark.parametrize("kind", ["pair", "number"])
-def test_the_report_has_the_score_of_the_mean_that_evaluation_computes(kind: str, tmp_path: Path) -> None:
-    base, data = write_base_model(tmp_path / "base"), data_of(kind)
+def test_the_report_has_the_score_of_the_mean_that_evaluation_computes(kind: str, base: str, tmp_path: Path) -> None:
+    data = data_of(kind)
     report = finetune(base, SPECS[kind], data, tmp_path / "run", SETTINGS, HOPELESS, seeds=1).report
     both = load_ensemble([tmp_path / "run" / "model", tmp_path / "run" / BAG_FOLDER], device="cpu", precision="fp32")
     scores, _ = both.evaluate(data.dev)
@@ -453,7 +445,7 @@ def test_advice_leaves_out_what_the_training_was_given() -> None:
     ],
 )
 def test_a_cosine_that_is_better_is_saved_and_scores_what_was_reported(
-    kind: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, name: str, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, spec = data_of("pair" if kind == "numbers of pairs" else kind), SPECS.get(kind)
     if spec is None:  # labels as numbers; texts longer than a row
@@ -462,7 +454,6 @@ def test_a_cosine_that_is_better_is_saved_and_scores_what_was_reported(
     systems = module._Computation._systems
     monkeypatch.setattr(module._Computation, "_systems", lambda self: [each for each in systems(self) if each == name])
     monkeypatch.setattr(cheaper, "is_better", lambda _: True)
-    base = write_base_model(tmp_path / "base")
     report = finetune(base, spec, data, tmp_path / "run", SETTINGS, HOPELESS, seeds=1).report
     (result,) = report["baselines"]
     folder = tmp_path / "run" / report["better_baseline"]["folder"]
@@ -483,7 +474,7 @@ def test_a_cosine_of_words_is_evaluated_with_and_without_the_name_of_the_task(tm
     model = WordModel.fitted(SPECS["scored vectors"], scored_pairs(60, 1))
     (tmp_path / "word-cosine").mkdir()
     model.write(tmp_path / "word-cosine")
-    rows = "".join(f"{pair.first},{pair.second},{pair.label}\n" for pair in scored_pairs(20, 2))  # type: ignore[union-attr]
+    rows = "".join(f"{pair.first},{pair.second},{pair.label}\n" for pair in scored_pairs(20, 2))
     (tmp_path / "dev.csv").write_text("sentence1,sentence2,score\n" + rows)
     scores = [
         evaluate(tmp_path / "word-cosine", tmp_path / "dev.csv", task=task).scores for task in (None, "similarity")
@@ -495,8 +486,8 @@ def model_scores(model: WordModel, examples: list[Example]) -> dict[str, float]:
     return task_for(model.spec).score(examples, model.predict(examples))
 
 
-def test_a_damaged_linear_model_on_a_cosine_is_refused(tmp_path: Path) -> None:
-    base, data = write_base_model(tmp_path / "base"), data_of("pair")
+def test_a_damaged_linear_model_on_a_cosine_is_refused(base: str, tmp_path: Path) -> None:
+    data = data_of("pair")
     job = FinetuningJob.prepare(base, SPECS["pair"], data, SETTINGS, HOPELESS)
     baselines = baselines_of(job, tmp_path, resume=False)
     (result,) = (result for result in baselines.results if result["name"] == COSINE)
@@ -583,8 +574,8 @@ def test_the_linear_model_is_offered_if_it_is_the_best(tmp_path: Path, monkeypat
     assert scores["accuracy"] == report["better_baseline"]["score"]
 
 
-def test_training_is_the_same_with_and_without_baselines(tmp_path: Path) -> None:
-    base, data = write_base_model(tmp_path / "base"), data_of("single")
+def test_training_is_the_same_with_and_without_baselines(base: str, tmp_path: Path) -> None:
+    data = data_of("single")
     recipe = RecipeSettings(learning_rate=1e-3, save_minutes=None)
     for name, wanted in (("with", True), ("without", False)):
         settings = dataclasses.replace(SETTINGS, epochs=1, baselines=wanted)
@@ -668,11 +659,10 @@ def test_strange_examples_are_scored(
     json.loads((tmp_path / "run" / "baselines.json").read_text(encoding="utf-8"))
 
 
-def test_one_dev_example_cannot_be_compared(tmp_path: Path) -> None:
-    base = write_base_model(tmp_path / "base")
+def test_one_dev_example_cannot_be_compared(base: str, tmp_path: Path) -> None:
     train = examples_of("single", 24)
     for label, other in (("positive", "negative"), ("negative", "positive")):  # the model is wrong about one of them
-        mostly = [dataclasses.replace(example, label=label if n % 8 else other) for n, example in enumerate(train)]  # type: ignore[arg-type]
+        mostly = [dataclasses.replace(example, label=label if n % 8 else other) for n, example in enumerate(train)]
         data = TaskData(train=mostly, dev=[mostly[1]])
         report = finetune(base, SPECS["single"], data, tmp_path / label, SETTINGS, HOPELESS, seeds=1).report
         if "better_baseline" in report:

@@ -36,11 +36,11 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     def counted_give(*arguments: object, mapped: bool = False) -> None:
         counts["frozen encoders" if mapped else "trained models"] += 1
-        give(*arguments, mapped=mapped)  # type: ignore[arg-type]
+        give(*arguments, mapped=mapped)
 
     def counted_vectors(self: FrozenEncoder, rows: object, choice: object, pooling: str, progress: object) -> object:
-        counts[f"{pooling} of {len(rows)} rows"] += 1  # type: ignore[arg-type]
-        return vectors(self, rows, choice, pooling, progress)  # type: ignore[arg-type]
+        counts[f"{pooling} of {len(rows)} rows"] += 1
+        return vectors(self, rows, choice, pooling, progress)
 
     monkeypatch.setattr(ClassificationTask, "is_collapsed", lambda *_: False)  # a restart would be one more training
     monkeypatch.setattr(safetensors.torch, "load_file", counted_read)

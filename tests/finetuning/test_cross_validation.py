@@ -190,14 +190,14 @@ def test_whole_groups_and_several_labels(base: str, tmp_path: Path) -> None:
     report = finetune(base, "multi-label", out, train=rows, group_column="author", **options).report
     lines = read_json_lines(out / "out_of_fold.jsonl")
     assert len({(line["fold"], (line["row"] - 1) // 3) for line in lines}) == 8
-    fitted = [load_any(out / "folds" / name / "model").metadata.spec["threshold"] for name in "12"]  # type: ignore[index]
-    assert load_any(out / "model").metadata.spec["threshold"] == pytest.approx(np.mean(fitted))  # type: ignore[index]
+    fitted = [load_any(out / "folds" / name / "model").metadata.spec["threshold"] for name in "12"]
+    assert load_any(out / "model").metadata.spec["threshold"] == pytest.approx(np.mean(fitted))
     assert report["metric"] in report["cross_validation"]["scores"]
 
 
 @pytest.mark.parametrize("kind", ["tags", "number"])
 def test_other_tasks_too(base: str, tmp_path: Path, kind: str) -> None:
-    texts = [example.first for example in examples_of("single", 12)]  # type: ignore[union-attr]
+    texts = [example.first for example in examples_of("single", 12)]
     rows: list[dict[str, Any]] = [{"text": f"{text} {n}", "score": n / 4} for n, text in enumerate(texts)]
     if kind == "tags":
         rows = [{"tokens": ["Ann", "saw", f"x{n}"], "tags": ["B-PER", "O", "O"]} for n in range(12)]

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 
 from bertsmith.base.core.errors import ConfigError
-from bertsmith.base.storage.files import read_json, read_json_lines
+from bertsmith.base.storage.files import read_json
 from bertsmith.models.heads.head_spec import Head
 from bertsmith.recipes.finetuning.base_model import require_divisible
 from bertsmith.recipes.finetuning.settings import FinetuningSettings
@@ -17,6 +17,7 @@ from bertsmith.tasks.specs.kinds import task_for
 from finetuning.of_divided import GRID, RUNS, SEARCHED, STOPPED, searched, trained
 from tasks.task_samples import SPECS, write_base_model
 from training.launched import launched
+from training.logs import losses_of
 
 PROGRAM = Path(__file__).with_name("of_divided.py")
 
@@ -36,14 +37,10 @@ def two(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def losses(run: Path) -> list[float]:
-    return [line["loss"] for line in read_json_lines(run / "metrics.jsonl") if line["kind"] == "train"]
-
-
 def assert_same(actual: Path, expected: Path) -> None:
     """The same curve, scores and model, up to sums in another order."""
-    assert len(losses(expected / "seed-1")) == 4
-    assert losses(actual / "seed-1") == pytest.approx(losses(expected / "seed-1"), rel=1e-3)
+    assert len(losses_of(expected / "seed-1")) == 4
+    assert losses_of(actual / "seed-1") == pytest.approx(losses_of(expected / "seed-1"), rel=1e-3)
     reports = [read_json(run / "report.json") for run in (actual, expected)]
     assert reports[0]["scores"] == reports[1]["scores"]
     assert [baseline["name"] for baseline in reports[0]["baselines"]] == [
@@ -102,7 +99,7 @@ def test_a_search_of_divided_models_has_the_table_of_one_process(base: Path, two
     assert pruned
     for row in pruned:
         assert len(row["by_epoch"]) == 1, "of two"
-        assert {len(losses(folder / f"trial-{row['trial']:03d}")) for folder in folders} == {4}, "of eight steps"
+        assert {len(losses_of(folder / f"trial-{row['trial']:03d}")) for folder in folders} == {4}, "of eight steps"
     for folder in folders:
         trials = sorted(path.name for path in folder.glob("trial-*/model"))
         assert len(trials) == 5 - len(pruned)

@@ -24,7 +24,7 @@ from bertsmith.recipes.finetuning.linear_start import LinearStart
 from bertsmith.recipes.finetuning.opening import opening_lines
 from bertsmith.recipes.finetuning.run import RESTARTS, finetune, summary_lines
 from bertsmith.recipes.finetuning.settings import GRID, FinetuningSettings, RecipeSettings, against_collapse
-from bertsmith.recipes.finetuning.tuning import search_settings
+from bertsmith.recipes.finetuning.tuning import tune
 from bertsmith.recipes.finetuning.workload import Finetuning
 from bertsmith.recipes.results.baseline_lines import BAG_FOLDER
 from bertsmith.recipes.results.finished_run import SeedResult, table_cells
@@ -106,8 +106,7 @@ def test_one_answer_for_everything_is_a_collapse_unless_gold_is_one_answer_too()
     assert not task.is_collapsed(same[:3], [example for example in examples if example.label == "positive"])
 
 
-def test_a_fitted_temperature_is_stored_with_the_model_and_changes_no_answer(tmp_path: Path) -> None:
-    base = write_base_model(tmp_path / "base")
+def test_a_fitted_temperature_is_stored_with_the_model_and_changes_no_answer(base: str, tmp_path: Path) -> None:
     spec = dataclasses.replace(SPECS["single"], settings=dataclasses.replace(SPECS["single"].settings, calibrate=True))
     dev = examples_of("single", 20, seed=1)
     dev[:2] = [
@@ -208,12 +207,11 @@ def test_a_collapsed_training_is_counted_and_restarted(tmp_path: Path, monkeypat
 
 
 def test_a_restart_after_a_collapse_halves_the_learning_rate_and_the_best_of_all_starts_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scores = iter((0.25, 0.75, 0.5))
     monkeypatch.setattr(ClassificationTask, "is_collapsed", lambda *_: True)
     monkeypatch.setattr(FinetuningJob, "judge", _scripted(FinetuningJob.judge, scores))
-    base = write_base_model(tmp_path / "base")
     data = TaskData(train=examples_of("single", 16), dev=examples_of("single", 10, seed=1))
     recipe = RecipeSettings(learning_rate=4e-5)
     result = finetune(base, SPECS["single"], data, tmp_path / "run", SETTINGS, recipe, seeds=1)
@@ -240,10 +238,9 @@ def _scripted(judge, scores):
 
 @pytest.mark.parametrize("bias_correction", [False, True])
 def test_advice_after_a_collapse_names_nothing_that_was_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bias_correction: bool
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bias_correction: bool
 ) -> None:
     monkeypatch.setattr(ClassificationTask, "is_collapsed", lambda *_: True)
-    base = write_base_model(tmp_path / "base")
     data = TaskData(train=examples_of("single", 16), dev=examples_of("single", 10, seed=1))
     recipe = RecipeSettings(learning_rate=1e-4, epsilon=1e-8, bias_correction=bias_correction)
     settings = dataclasses.replace(SETTINGS, epochs=1)
@@ -272,8 +269,7 @@ def test_a_regression_that_ranks_its_examples_has_not_collapsed_however_close_it
     assert not task.is_collapsed(said(1e3 * draws), examples)
 
 
-def test_several_seeds_give_a_mean_with_its_spread_and_the_best_is_kept(tmp_path: Path) -> None:
-    base = write_base_model(tmp_path / "base")
+def test_several_seeds_give_a_mean_with_its_spread_and_the_best_is_kept(base: str, tmp_path: Path) -> None:
     data = TaskData(train=examples_of("number", 32), dev=examples_of("number", 20, seed=1))
     result = finetune(base, SPECS["number"], data, tmp_path / "run", SETTINGS, RecipeSettings(learning_rate=3e-3))
     values = result.report["scores"]["pearson"]["values"]
@@ -284,28 +280,28 @@ def test_several_seeds_give_a_mean_with_its_spread_and_the_best_is_kept(tmp_path
     assert best.read_bytes() == (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
 
 
-def test_a_search_resumes_where_it_stopped_and_returns_the_best_trial(tmp_path: Path) -> None:
-    base = write_base_model(tmp_path / "base")
+def test_a_search_resumes_where_it_stopped_and_returns_the_best_trial(base: str, tmp_path: Path) -> None:
     data = TaskData(train=examples_of("single", 32), dev=examples_of("single", 20, seed=1))
     grid = {"learning_rate": (1e-9, 5e-3), "batch_size": (8,), "epochs": (15,)}
-    arguments = (base, SPECS["single"], data, tmp_path / "search", SETTINGS, RecipeSettings())
-    search_settings(*arguments, trials=1, grid=grid)
+    arguments = (base, SPECS["single"], data, tmp_path / "run", SETTINGS, RecipeSettings())
+    tune(*arguments, trials=1, grid=grid)
     with pytest.raises(RunError, match="--resume"):
-        search_settings(*arguments, trials=2, grid=grid)
-    first = json.loads((tmp_path / "search" / "trials.json").read_text())
-    RunFolder.create(tmp_path / "search" / "trial-001", {})  # as several processes leave it if they are killed
-    settings, recipe = search_settings(*arguments, trials=6, grid=grid, resume=True)
-    table = json.loads((tmp_path / "search" / "trials.json").read_text())
+        tune(*arguments, trials=2, grid=grid)
+    first = json.loads((tmp_path / "run-search" / "trials.json").read_text())
+    RunFolder.create(tmp_path / "run-search" / "trial-001", {})  # as several processes leave it if they are killed
+    tuning = tune(*arguments, trials=6, grid=grid, resume=True)
+    table = json.loads((tmp_path / "run-search" / "trials.json").read_text())
     assert len(table) == 2, "no settings are tried twice"
     assert first[0] in table
-    assert recipe.learning_rate == table[0]["learning_rate"] == 5e-3
-    assert settings.epochs == 15
+    assert tuning.table == table
+    assert tuning.recipe.learning_rate == table[0]["learning_rate"] == 5e-3
+    assert tuning.settings.epochs == 15
     with pytest.raises(RunError, match="that the search in"):
-        search_settings(*arguments, trials=7, grid={**grid, "batch_size": (16,)}, resume=True)
+        tune(*arguments, trials=7, grid={**grid, "batch_size": (16,)}, resume=True)
 
 
 def test_a_trial_that_falls_behind_by_the_selection_score_is_pruned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With unanswerable questions, plain F1 before fitting the threshold separates trials only by chance."""
     values = iter((50.0, 60.0, 70.0, 10.0))
@@ -323,12 +319,11 @@ def test_a_trial_that_falls_behind_by_the_selection_score_is_pruned(
         return SeedResult(seed=seed, scores=scores, collapsed=False, best_step=1, steps=1, seconds=0.5, tokens=9)
 
     monkeypatch.setattr(FinetuningJob, "train_once", train_once)
-    base = write_base_model(tmp_path / "base")
     data = TaskData(train=examples_of("answer or none", 8), dev=examples_of("answer or none", 6, seed=1))
     grid = {"learning_rate": (1e-5, 2e-5, 3e-5, 4e-5), "batch_size": (8,), "epochs": (2,)}
     spec = SPECS["answer or none"]
-    search_settings(base, spec, data, tmp_path / "search", SETTINGS, RecipeSettings(), trials=4, grid=grid)
-    table = json.loads((tmp_path / "search" / "trials.json").read_text())
+    tune(base, spec, data, tmp_path / "run", SETTINGS, RecipeSettings(), trials=4, grid=grid)
+    table = json.loads((tmp_path / "run-search" / "trials.json").read_text())
     assert [row["state"] for row in table] == ["complete"] * 3 + ["pruned"]
     assert [row["value"] for row in table] == [70.0, 60.0, 50.0, None]
     assert table[-1]["by_epoch"] == [10.0]
@@ -341,7 +336,7 @@ def test_a_trial_that_falls_behind_by_the_selection_score_is_pruned(
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("epochs", [1, 60])
 def test_advice_after_losses_that_are_not_finite_leaves_out_the_precision_that_was_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str, epochs: int
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str, epochs: int
 ) -> None:
     """At the end of a short run and in the middle of a long one."""
     loss = Finetuning.loss
@@ -351,7 +346,6 @@ def test_advice_after_losses_that_are_not_finite_leaves_out_the_precision_that_w
         return value * float("inf"), sums
 
     monkeypatch.setattr(Finetuning, "loss", infinite)
-    base = write_base_model(tmp_path / "base")
     settings = dataclasses.replace(SETTINGS, epochs=epochs, precision=precision, device="cpu")
     data = TaskData(train=examples_of("single", 8), dev=[])
     job = FinetuningJob.prepare(base, SPECS["single"], data, settings, RecipeSettings(save_minutes=None))
@@ -400,7 +394,7 @@ def test_a_search_and_its_run_encode_probe_and_fit_once(tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize("collapsed", [True, False])
 def test_a_search_whose_trials_all_collapse_suggests_remedies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], collapsed: bool
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], collapsed: bool
 ) -> None:
     outcomes = iter((True, collapsed))
 
@@ -418,13 +412,12 @@ def test_a_search_whose_trials_all_collapse_suggests_remedies(
         )
 
     monkeypatch.setattr(FinetuningJob, "train_once", train_once)
-    base = write_base_model(tmp_path / "base")
     data = TaskData(train=examples_of("single", 8), dev=examples_of("single", 6, seed=1))
     grid = {"learning_rate": (1e-5, 2e-5), "batch_size": (8,), "epochs": (2,)}
-    search_settings(base, SPECS["single"], data, tmp_path / "search", SETTINGS, RecipeSettings(), trials=2, grid=grid)
-    said = capsys.readouterr().err
-    assert ("try a learning rate below 1e-05, --bias-correction (" in said) == collapsed
-    assert ("more epochs than 2" in said) == collapsed
+    tune(base, SPECS["single"], data, tmp_path / "run", SETTINGS, RecipeSettings(), trials=2, grid=grid)
+    warning = capsys.readouterr().err
+    assert ("try a learning rate below 1e-05, --bias-correction (" in warning) == collapsed
+    assert ("more epochs than 2" in warning) == collapsed
 
 
 def test_the_grid_joins_the_lists_of_the_paper_and_of_its_readers() -> None:
@@ -477,11 +470,10 @@ def test_the_best_score_comes_with_its_interval() -> None:
 
 
 def test_the_lines_of_a_training_name_what_matters_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
     monkeypatch.setattr(ClassificationTask, "is_collapsed", lambda *_: False)
-    base = write_base_model(tmp_path / "base")
     data = TaskData(train=examples_of("single", 16), dev=examples_of("single", 10, seed=1))
     settings = dataclasses.replace(SETTINGS, reads="mean", epochs=1)
     finetune(base, SPECS["single"], data, tmp_path / "run", settings, RecipeSettings(save_minutes=None), seeds=2)
@@ -563,8 +555,7 @@ def test_a_model_of_another_task_lends_its_encoder_and_gets_a_new_head(kind: str
     assert not torch.equal(before["classifier.weight"], after["classifier.weight"])
 
 
-def test_the_steps_of_questions_are_counted_by_examples_as_in_the_original(tmp_path: Path) -> None:
-    base = write_base_model(tmp_path / "base")
+def test_the_steps_of_questions_are_counted_by_examples_as_in_the_original(base: str, tmp_path: Path) -> None:
     train = examples_of("answer or none", 24)
     data = TaskData(train=train, dev=[])
     job = FinetuningJob.prepare(base, SPECS["answer or none"], data, SETTINGS, RecipeSettings())
@@ -622,8 +613,7 @@ def test_a_task_of_the_paper_has_the_recipe_of_the_paper_unless_another_is_given
     assert result == [wanted, (8, 1.0, 1e-4)]
 
 
-def test_the_dropout_of_a_training_applies_to_its_head_too(tmp_path: Path) -> None:
-    base = write_base_model(tmp_path / "base")
+def test_the_dropout_of_a_training_applies_to_its_head_too(base: str, tmp_path: Path) -> None:
     settings = dataclasses.replace(SETTINGS, dropout=0.25)
     path = Path(base) / "config.json"
     write_json(path, {**read_json(path), "classifier_dropout": 0.5})

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -30,7 +29,9 @@ from bertsmith.recipes.finetuning.workload import Finetuning
 from bertsmith.tasks.encoding.loading import load_frozen_encoder
 from bertsmith.tasks.specs.kinds import KINDS, task_for
 from bertsmith.tasks.task_data.split import TaskData
-from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of, write_base_model
+from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
+from training.interruptions import assert_resumes
+from training.logs import assert_learns
 
 EVERY = pytest.mark.parametrize("kind", ["single", "number", "choice", "tags", "nested", "answer", "sentences"])
 SETTINGS = FinetuningSettings(batch_size=16, epochs=12, precision="fp32", dropout=0.0)
@@ -75,11 +76,6 @@ def two_layers(file: Path) -> type[OwnHead]:
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_base_model(tmp_path_factory.mktemp("base") / "model")
-
-
-@pytest.fixture(scope="module")
 def tuned(base: str, two_layers: type[OwnHead], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of a classification with the head."""
     out = tmp_path_factory.mktemp("tuned") / "run"
@@ -115,9 +111,7 @@ def test_it_learns_saves_and_answers_the_same_in_another_process(
 ) -> None:
     data = data_of(kind)
     result = finetune(base, SPECS[kind], data, tmp_path / "run", SETTINGS, RECIPE, seeds=1, head=two_layers)
-    lines = [json.loads(line) for line in (tmp_path / "run/seed-1/metrics.jsonl").read_text().splitlines()]
-    losses = [line["loss"] for line in lines if line["kind"] == "train"]
-    assert np.mean(losses[-4:]) < 0.7 * np.mean(losses[:4])
+    assert_learns(tmp_path / "run/seed-1", 0.7)
     predictor = load_predictor(tmp_path / "run" / "model", head=two_layers)
     scores, predictions = predictor.evaluate(data.dev)
     assert scores == pytest.approx(dict(result.runs[result.best].scores), abs=1e-9)
@@ -141,16 +135,7 @@ def test_a_killed_training_resumes_to_the_same_bytes(
     settings = dataclasses.replace(SETTINGS, epochs=2, dropout=0.1, batch_size=8)
     recipe = dataclasses.replace(RECIPE, save_every=3)
     job = FinetuningJob.prepare(base, SPECS[kind], data_of(kind, 32), settings, recipe, two_layers)
-    job.train_once(tmp_path / "straight", 7)
-
-    def stop(scores: object) -> None:
-        raise RuntimeError("the machine is gone")
-
-    with pytest.raises(RuntimeError):
-        job.train_once(tmp_path / "killed", 7, stop)
-    job.train_once(tmp_path / "killed", 7, resume=True)
-    weights = "model/model.safetensors"
-    assert (tmp_path / "killed" / weights).read_bytes() == (tmp_path / "straight" / weights).read_bytes()
+    assert_resumes(job, tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["single", "tags"])

@@ -11,9 +11,10 @@ from safetensors.torch import load_file
 
 import bertsmith
 from adaptation.domain_samples import write_base, write_domain, write_general
-from bertsmith.base.storage.files import read_json, read_json_lines
+from bertsmith.base.storage.files import read_json
 from distillation.distillation_samples import write_examples
 from tasks.task_samples import write_base_model
+from training.logs import losses_of
 
 PROGRAM = Path(__file__).with_name("of_processes.py")
 LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -41,10 +42,6 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "one", folder / "two"
 
 
-def losses(run: Path) -> list[float]:
-    return [line["loss"] for line in read_json_lines(run / "metrics.jsonl") if line["kind"] == "train"]
-
-
 def without_times(report: Any) -> Any:
     """A report without what differs between two equal runs."""
     if isinstance(report, dict):
@@ -58,7 +55,7 @@ def without_times(report: Any) -> Any:
 )
 def test_processes_that_share_every_step_have_the_losses_of_one(outputs: tuple[Path, Path], run: str) -> None:
     """Sums over two processes differ in the last digits of fp32."""
-    alone, two = (losses(output / run) for output in outputs)
+    alone, two = (losses_of(output / run) for output in outputs)
     assert len(set(alone)) > 2
     assert two == pytest.approx(alone, rel=1e-3)
 

@@ -264,7 +264,6 @@ def test_before_the_first_step_the_model_is_the_linear_model(
     recipe = RecipeSettings(learning_rate=1e-12, weight_decay=0.0, warmup_share=0.0)
     job = prepared(base, kind, settings, recipe=recipe)
     job.train_once(tmp_path / "run", 1)
-    assert job.dev is not None
     trained = load_for_task(load_any(tmp_path / "run" / "model"), job.head, keep_head=True).model.eval()
     result = task_logits(trained, job.dev, job.runtime)
     frozen = load_frozen_encoder(base, device="cpu")
@@ -297,7 +296,7 @@ def test_a_linear_start_is_refused_where_there_is_none(base: str) -> None:
 )
 def test_unknown_names_are_refused(wrong: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        FinetuningSettings(**wrong)  # type: ignore[arg-type]
+        FinetuningSettings(**wrong)
 
 
 def test_an_evaluation_after_zero_steps_is_refused() -> None:
@@ -338,10 +337,10 @@ def test_the_head_reads_the_vector_on_which_a_linear_model_is_best(base: str) ->
 
         best = "cls"
 
-        def _vectors(self, units, reads):  # type: ignore[no-untyped-def]
+        def _vectors(self, units, reads):
             noise = np.random.default_rng(1).normal(size=(len(units), 4)).astype(np.float32)
             if reads == self.best:
-                noise[:, 0] = self.features.targets[units]  # type: ignore[index]
+                noise[:, 0] = self.features.targets[units]
             return noise
 
     for best in ("mean", "cls"):
@@ -448,7 +447,7 @@ def test_a_layer_of_tags_is_fitted_to_whole_rows_and_to_no_more_than_it_needs(
     sizes = []
     of_tokens = FrozenEncoder.token_vectors
 
-    def counted(self, rows, choice, read=None):  # type: ignore[no-untyped-def]
+    def counted(self, rows, choice, read=None):
         vectors = of_tokens(self, rows, choice, read)
         # The vectors belong to the same tokens as among all rows.
         sizes.append((len(rows), len(vectors), rows.token_ids[read]))
@@ -553,7 +552,7 @@ def test_the_card_says_how_to_run_a_head_that_transformers_does_not_have(
         exec(code, names)
         text, second = "it was a poor and awful plot of the one film", "in one good plot"
         texts = {"text": text, "text_pair": second} if reads == "pair" else text
-        there = {record["label"]: record["score"] for record in names["model"]([texts])[0]}  # type: ignore[operator]
+        there = {record["label"]: record["score"] for record in names["model"]([texts])[0]}
         predictor = load_predictor(folder, device="cpu")
         example = dataclasses.replace(
             examples_of("single", 1)[0], first=text, second=second if reads == "pair" else None
@@ -616,7 +615,7 @@ def _label_losses(job: FinetuningJob) -> dict[str, float]:
         for batch in work.plan(step, 0, 1).micro_batches:
             model.eval()
             logits = model(batch.batch, read=batch.read)
-            losses[str(example.label)] += float(job.task.loss(logits, batch)[0].detach())  # type: ignore[union-attr]
+            losses[str(example.label)] += float(job.task.loss(logits, batch)[0].detach())
     return losses
 
 
@@ -630,7 +629,6 @@ def test_a_threshold_is_fitted_for_the_metric_and_used_everywhere(base: str, tmp
     settings = FinetuningSettings(batch_size=8, epochs=1, precision="fp32", baselines=False)
     result = finetune(base, spec, data, tmp_path / "run", settings, RecipeSettings(learning_rate=1e-3), seeds=1)
     threshold = result.spec.threshold
-    assert threshold is not None
     assert 0 < threshold < 1
     assert result.report["threshold"] == threshold
     predictor = load_predictor(tmp_path / "run" / "model", device="cpu")
@@ -644,7 +642,6 @@ def test_a_threshold_is_fitted_for_the_metric_and_used_everywhere(base: str, tmp
     assert fitted["matthews"] >= usual["matthews"]
     # The reported score comes from thresholds that were fitted to other examples.
     crossed = task_for(spec).cross_fitted(dev, predictions)
-    assert crossed is not None
     assert result.runs[0].scores["matthews"] == pytest.approx(task_for(spec).score(dev, crossed)["matthews"])
 
 

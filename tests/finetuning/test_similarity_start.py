@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pytest
 import torch
 
 from bertsmith.base.core.randomness import generator
@@ -26,7 +25,8 @@ from bertsmith.tasks.encoding.frozen import SharedEncoder
 from bertsmith.tasks.encoding.loading import load_frozen_encoder
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.split import TaskData
-from tasks.task_samples import BAD, GOOD, PEOPLE, PLACES, SETTINGS, write_base_model
+from tasks.task_samples import BAD, GOOD, PEOPLE, PLACES, SETTINGS
+from training.interruptions import assert_resumes
 
 Vectors = npt.NDArray[np.float32]
 WIDTH = 24
@@ -66,11 +66,6 @@ def examples(count: int, seed: int = 1) -> list[Example]:
             )
         )
     return examples
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_base_model(tmp_path_factory.mktemp("base") / "model")
 
 
 def likeness(base: str, count: int = 60) -> FinetuningJob:
@@ -145,13 +140,11 @@ def test_before_the_first_step_the_layer_is_the_model_that_favors_similarity(bas
     job = likeness(base)
     frozen = load_frozen_encoder(base, device="cpu")
     vectors = frozen.row_vectors(job.train.rows, frozen.choice("last"), "apart")
-    assert job.train.targets is not None
     start = LinearStart(job.frozen, job.train, 1)
     assert start._favors_similarity(vectors, job.train.targets, "apart", 1)
     expected = fitted(vectors, job.train.targets, 1, 1, favors=True, least_spread=0.1)
     np.testing.assert_array_equal(job.linear_start.weight, expected.weight)
     np.testing.assert_array_equal(likeness(base).linear_start.weight, expected.weight)  # every time
-    assert job.dev is not None
     model = job.first_model(seed=1).model.eval()
     job.linear_start.copy_to(model.output_layer)
     of_dev = frozen.row_vectors(job.dev.rows, frozen.choice("last"), "apart")
@@ -161,18 +154,8 @@ def test_before_the_first_step_the_layer_is_the_model_that_favors_similarity(bas
 def test_a_killed_training_from_similarity_resumes_to_the_same_bytes(base: str, tmp_path: Path) -> None:
     recipe = RecipeSettings(learning_rate=1e-3, save_every=3)
     job = likeness(base).with_settings(dataclasses.replace(likeness(base).settings, epochs=2.0), recipe)
-    job.train_once(tmp_path / "straight", 7)
     again = likeness(base).with_settings(job.settings, recipe)  # another process would fit it again
-
-    def stop(scores: object) -> None:
-        raise RuntimeError("the machine is gone")
-
-    with pytest.raises(RuntimeError):
-        again.train_once(tmp_path / "killed", 7, stop)
-    assert not (tmp_path / "killed" / "model").exists()
-    again.train_once(tmp_path / "killed", 7, resume=True)
-    weights = "model/model.safetensors"
-    assert (tmp_path / "killed" / weights).read_bytes() == (tmp_path / "straight" / weights).read_bytes()
+    assert_resumes(job, tmp_path, again)
 
 
 def test_the_head_reads_texts_apart_unless_another_model_is_clearly_better(base: str) -> None:
@@ -181,7 +164,7 @@ def test_the_head_reads_texts_apart_unless_another_model_is_clearly_better(base:
 
         noise, targets = 0.0, np.zeros(0, dtype=np.float32)
 
-        def _vectors(self, units, reads):  # type: ignore[no-untyped-def]
+        def _vectors(self, units, reads):
             draw = generator(4, reads)
             if reads == "apart":
                 return pairs(len(self.features))[0][units]

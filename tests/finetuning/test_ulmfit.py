@@ -1,7 +1,6 @@
 """ULMFiT: rates by layer, gradual unfreezing, concat pooling with a hidden layer, the recipe; long texts."""
 
 import itertools
-import json
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +30,7 @@ from bertsmith.tasks.task_data.split import TaskData
 from bertsmith.training.loop.optimizer import BertAdam
 from tasks.architecture_samples import config_of, write_base_model
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
+from training.logs import assert_learns, steps_of
 
 CONCAT = "on three vectors"
 LAYERS = ["bert.embeddings.", "bert.layers.0.", "bert.layers.1.", ("classifier.", "blocks.")]
@@ -177,11 +177,10 @@ def test_a_run_with_the_recipe_learns_saves_and_resumes(base: str, tmp_path: Pat
     )
     rates = RecipeSettings(**{name: value for name, value in values.items() if name not in names}, log_every=1)
     finetune(base, SPECS[CONCAT], data_of(), tmp_path / "run", chosen, rates, seeds=1)
-    lines = [json.loads(line) for line in (tmp_path / "run/seed-1/metrics.jsonl").read_text().splitlines()]
-    steps = [line for line in lines if line["kind"] == "train"]
+    steps = steps_of(tmp_path / "run/seed-1")
     assert steps[0]["learning_rate"] == pytest.approx(0.01 / 32)
     assert max(line["learning_rate"] for line in steps) == pytest.approx(0.01, rel=0.03)
-    assert np.mean([line["loss"] for line in steps[-4:]]) < 0.7 * np.mean([line["loss"] for line in steps[:4]])
+    assert_learns(tmp_path / "run/seed-1", 0.7)
     stored = load_file(tmp_path / "run/model/model.safetensors")
     assert stored["blocks.hidden.weight"].shape == (50, 96)
     folder = load_any(tmp_path / "run/model")

@@ -10,15 +10,15 @@ import torch
 
 import bertsmith
 from bertsmith.base.core.errors import ConfigError, InputError, RunError
-from bertsmith.base.storage.files import read_json, read_json_lines
+from bertsmith.base.storage.files import read_json_lines
 from bertsmith.models.encoders.memory_network import MemoryNetwork, MemoryNetworkConfig
-from bertsmith.recipes.memory import run
 from bertsmith.recipes.memory.model_folder import read_memory_model, rows_of_answers, words_of
 from bertsmith.recipes.memory.request import TrainMemoryRequest
 from bertsmith.recipes.memory.settings import MemorySettings
 from bertsmith.recipes.memory.stories import encode_stories, read_stories
 from bertsmith.recipes.memory.workload import MemoryTraining, end_of_linear_phase, story_batch
 from memory.sample_stories import write_stories
+from training.interruptions import assert_same_files, interrupted
 from training.whole_steps import whole_step
 
 FEW = {"steps": 12, "width": 8, "rows_per_step": 8, "device": "cpu", "evaluate_every": 2}
@@ -76,7 +76,6 @@ def test_one_supporting_fact_is_learned_and_answered_by_the_public_functions(tmp
                                     "Where is Ann?"}], device="cpu",
     )  # fmt: skip
     assert answer.answer == "office"
-    assert answer.probability is not None
     assert answer.probability > 0.5
     assert np.allclose(np.sum(answer.attention, axis=1), 1)
     assert len(answer.attention) == 3
@@ -113,27 +112,14 @@ def test_the_linear_phase_ends_where_its_loss_first_does_not_fall_or_after_half_
 
 
 @pytest.mark.parametrize("stopped", [3, 4, 7])
-def test_a_resumed_run_ends_as_a_straight_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: int) -> None:
+def test_a_resumed_run_ends_as_a_straight_one(tmp_path: Path, stopped: int) -> None:
     """Also where the checkpoint is of the step of an evaluation, which is then not computed again."""
     stories = write_stories(tmp_path / "stories.txt", 30)
     bertsmith.train_memory(stories, tmp_path / "straight", **FEW, save_every=1)
-
-    original = run.MemoryTraining.plan
-
-    def plan(self: MemoryTraining, step: int, rank: int, world: int) -> object:
-        if step > stopped:
-            raise KeyboardInterrupt
-        return original(self, step, rank, world)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(run.MemoryTraining, "plan", plan)
-        with pytest.raises(KeyboardInterrupt):
-            bertsmith.train_memory(stories, tmp_path / "resumed", **FEW, save_every=1)
+    with interrupted(MemoryTraining, "plan", lambda self, step, *_: step > stopped):
+        bertsmith.train_memory(stories, tmp_path / "resumed", **FEW, save_every=1)
     bertsmith.train_memory(out=tmp_path / "resumed", resume=True)
-    files = [tmp_path / name / "model/model.safetensors" for name in ("straight", "resumed")]
-    assert files[0].read_bytes() == files[1].read_bytes()
-    metadata = [read_json(tmp_path / name / "model/bertsmith.json") for name in ("straight", "resumed")]
-    assert metadata[0] == metadata[1]
+    assert_same_files(tmp_path / "straight", tmp_path / "resumed", "model/model.safetensors", "model/bertsmith.json")
 
 
 def test_of_several_starts_the_one_with_the_best_loss_is_kept(tmp_path: Path) -> None:
@@ -155,28 +141,16 @@ def test_of_several_starts_the_one_with_the_best_loss_is_kept(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("start", "stopped"), [(1, -1), (1, 3), (2, -1), (2, 3)])
-def test_several_starts_that_are_interrupted_end_as_straight_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int, stopped: int
-) -> None:
+def test_several_starts_that_are_interrupted_end_as_straight_ones(tmp_path: Path, start: int, stopped: int) -> None:
     """Within a start, and between two."""
     settings = {**FEW, "steps": 6, "starts": 2, "save_every": 1, "seed": 1}
     stories = write_stories(tmp_path / "stories.txt")
     bertsmith.train_memory(stories, tmp_path / "straight", **settings)
-    original = run.MemoryTraining.plan
-
-    def plan(self: MemoryTraining, step: int, rank: int, world: int) -> object:
-        if self.seed == start and step > stopped:
-            raise KeyboardInterrupt
-        return original(self, step, rank, world)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(run.MemoryTraining, "plan", plan)
-        with pytest.raises(KeyboardInterrupt):
-            bertsmith.train_memory(stories, tmp_path / "resumed", **settings)
+    with interrupted(MemoryTraining, "plan", lambda self, step, *_: self.seed == start and step > stopped):
+        bertsmith.train_memory(stories, tmp_path / "resumed", **settings)
     bertsmith.train_memory(out=tmp_path / "resumed", resume=True)
-    for name in ("model.safetensors", "bertsmith.json", "README.md"):
-        files = [tmp_path / folder / "model" / name for folder in ("straight", "resumed")]
-        assert files[0].read_bytes() == files[1].read_bytes()
+    names = ("model.safetensors", "bertsmith.json", "README.md")
+    assert_same_files(tmp_path / "straight" / "model", tmp_path / "resumed" / "model", *names)
 
 
 def test_the_settings_of_the_model_and_of_its_stories_arrive(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ VOCABULARY = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{num
 CONFIG = BertConfig.named("tiny", vocab_size=len(VOCABULARY), max_position_embeddings=48, num_hidden_layers=6)
 
 
-def documents(count: int, seed: int) -> MemoryDocuments:
+def documents(count: int = 12, seed: int = 0) -> MemoryDocuments:
     rng = np.random.default_rng(seed)
     return MemoryDocuments(
         [

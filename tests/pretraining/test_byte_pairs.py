@@ -23,6 +23,7 @@ from bertsmith.text.tokenizers.pipeline import PipelineTokenizer
 from bertsmith.training.pretraining.recipes import settings_from_recipe
 from bertsmith.training.pretraining.run import pretrain
 from tasks.task_samples import SPECS, examples_of
+from training.interruptions import KilledError, assert_same_files, killed_at_evaluation
 
 TEXT = ["Let's hang out with friends.", "We hang out at home.", "The camera hung on the wall.", "They hung it up."]
 SMALL = {"size": "tiny", "rows_per_step": 8, "max_length": 24, "device": "cpu", "precision": "fp32"}
@@ -74,7 +75,6 @@ def test_a_corpus_keeps_its_tokenizer_for_any_number_of_workers(folder: Path, tm
     corpus = Corpus.open(folder / "corpus", verify=True)
     assert isinstance(corpus.tokenizer, PipelineTokenizer)
     held_out = corpus.held_out(verify=True)
-    assert held_out is not None
     assert held_out.tokenizer.decode(held_out.document_tokens(0)).startswith(("let", "we", "the"))
     settings = CorpusSettings(held_out=0.1)
     build_corpus([folder / "text.txt"], corpus.tokenizer, tmp_path / "other", **vars(settings), workers=2)
@@ -106,21 +106,13 @@ def test_ids_and_logits_are_those_of_transformers(gpt: Path) -> None:
 
 
 def test_a_run_that_is_resumed_ends_with_the_same_bytes(folder: Path, tmp_path: Path) -> None:
-    class StoppedError(Exception):
-        pass
-
-    def stop(step: int, line: object) -> None:
-        if step >= 2:
-            raise StoppedError
-
     options = {"steps": 6, "save_every": 2, "evaluate_every": 2}
     straight = trained(folder, tmp_path / "straight", **options)
     settings = settings_from_recipe({**SMALL, "architecture": "openai-gpt", **options})
-    with pytest.raises(StoppedError):
-        pretrain(folder / "corpus", tmp_path / "resumed", *settings, on_evaluation=stop)
+    with pytest.raises(KilledError):
+        pretrain(folder / "corpus", tmp_path / "resumed", *settings, on_evaluation=killed_at_evaluation(2))
     resumed = trained(folder, tmp_path / "resumed", resume=True, **options)
-    for name in ("model.safetensors", "tokenizer.json"):
-        assert (straight / name).read_bytes() == (resumed / name).read_bytes()
+    assert_same_files(straight, resumed, "model.safetensors", "tokenizer.json")
 
 
 def test_it_is_fine_tuned_on_texts_and_pairs_and_bert_reads_byte_pairs_too(

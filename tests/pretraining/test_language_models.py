@@ -16,6 +16,7 @@ from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from bertsmith.training.pretraining.recipes import settings_from_recipe
 from bertsmith.training.pretraining.run import pretrain
 from corpus.samples import write_corpus
+from training.interruptions import KilledError, assert_same_files, killed_at_evaluation
 
 TEXT = [
     "let ' s hang out with friends .",
@@ -75,22 +76,14 @@ def test_what_was_trained_gives_the_same_logits_and_ids_in_transformers(gpt: Pat
 
 
 def test_a_run_that_is_resumed_ends_with_the_same_bytes(corpus: Path, tmp_path: Path) -> None:
-    class StoppedError(Exception):
-        pass
-
-    def stop(step: int, line: object) -> None:
-        if step >= 4:
-            raise StoppedError
-
     straight = trained(corpus, tmp_path / "straight", steps=8, dropout=0.1)
     settings = settings_from_recipe(
         {**SMALL, "architecture": "openai-gpt", "dropout": 0.1, "steps": 8, "save_every": 2, "evaluate_every": 2}
     )
-    with pytest.raises(StoppedError):
-        pretrain(corpus, tmp_path / "stopped", *settings, on_evaluation=stop)
+    with pytest.raises(KilledError):
+        pretrain(corpus, tmp_path / "stopped", *settings, on_evaluation=killed_at_evaluation(4))
     pretrain(corpus, tmp_path / "stopped", *settings, resume=True)
-    name = "model/model.safetensors"
-    assert (tmp_path / "stopped" / name).read_bytes() == (straight.parent / name).read_bytes()
+    assert_same_files(tmp_path / "stopped" / "model", straight, "model.safetensors")
 
 
 def test_an_objective_that_looks_ahead_is_refused(corpus: Path, tmp_path: Path) -> None:

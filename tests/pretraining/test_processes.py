@@ -93,7 +93,6 @@ def test_a_plan_counts_what_a_process_holds_and_gathers_of_a_divided_model(two: 
     """Its own rows exactly, and for what is gathered no less than PyTorch allocates, and not much more."""
     batch = pretraining(48, None).plan(0, 0, 1).micro_batches[0]
     lengths, predicted = batch.batch.lengths, batch.predicted
-    assert predicted is not None
     plan = memory_of(
         CONFIG, OBJECTIVES[PretrainingDataSettings().objective], "muon", dtype=torch.float32, rows=len(lengths),
         length=max(lengths), predictions=-(-len(predicted) // len(lengths)), processes=2,

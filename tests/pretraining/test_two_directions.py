@@ -25,7 +25,8 @@ from bertsmith.training.pretraining.settings import PretrainingDataSettings, Pre
 from bertsmith.training.pretraining.workload import Pretraining
 from corpus.samples import write_corpus
 from oracles.pretraining_oracle import MemoryDocuments
-from training.whole_steps import whole_step
+from training.interruptions import KilledError, assert_same_files, killed_at_evaluation
+from training.whole_steps import assert_same_gradients, assert_same_step, whole_step
 
 WORDS = "hang out camera the a man took we they stick to let is never and with . ##s".split()
 VOCABULARY = Vocabulary([*SPECIAL_PIECES, *WORDS])
@@ -102,10 +103,7 @@ def test_the_gradient_of_a_step_is_the_same_however_it_is_split():
     whole = whole_step(task(model(dropout=0.2), documents()), 2)
     for micro_tokens in (40, 1):
         cut = whole_step(task(model(dropout=0.2), documents(), micro_tokens=micro_tokens), 2)
-        assert cut[0] == pytest.approx(whole[0], abs=1e-12)
-        assert cut[1] == pytest.approx(whole[1])
-        for name, gradient in whole[2].items():
-            torch.testing.assert_close(cut[2][name], gradient, msg=name)
+        assert_same_step(cut, whole)
 
 
 def test_figures_name_both_directions():
@@ -153,8 +151,7 @@ def test_a_sample_of_everything_gives_the_loss_of_the_whole_vocabulary():
     whole = whole_step(task(model(), documents()), 0)
     sampled = whole_step(task(model(), documents(), sampled_pieces=5000), 0)
     assert sampled[0] == pytest.approx(whole[0], rel=1e-6)
-    for name, gradient in whole[2].items():
-        torch.testing.assert_close(sampled[2][name], gradient, atol=1e-6, rtol=1e-4, msg=name)
+    assert_same_gradients(sampled[2], whole[2], atol=1e-6, rtol=1e-4)
 
 
 def test_a_sampled_step_is_the_same_however_it_is_split():
@@ -213,22 +210,14 @@ def test_a_saved_model_has_the_logits_of_the_trained_one(trained, tmp_path):
 
 
 def test_a_resumed_run_ends_as_an_uninterrupted_one(corpus, tmp_path):
-    class StopError(Exception):
-        pass
-
-    def stop(step: int, values: object) -> None:
-        if step == 3:
-            raise StopError
-
     options = {"steps": 5, "save_every": 2, "evaluate_every": 3, "dropout": 0.1}
     run(corpus, tmp_path / "straight", **options)
     settings = {"architecture": "elmo", "size": "tiny", "rows_per_step": 8, "max_length": 24, "precision": "fp32"}
     parts = settings_from_recipe({**settings, "device": "cpu", **options})
-    with pytest.raises(StopError):
-        pretrain(corpus, tmp_path / "broken", *parts, on_evaluation=stop)
+    with pytest.raises(KilledError):
+        pretrain(corpus, tmp_path / "broken", *parts, on_evaluation=killed_at_evaluation(3))
     pretrain(corpus, tmp_path / "broken", *parts, resume=True)
-    files = [tmp_path / name / "model" / "model.safetensors" for name in ("straight", "broken")]
-    assert files[0].read_bytes() == files[1].read_bytes()
+    assert_same_files(tmp_path / "straight", tmp_path / "broken", "model/model.safetensors")
 
 
 @pytest.mark.parametrize(

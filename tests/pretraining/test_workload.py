@@ -20,25 +20,17 @@ from bertsmith.training.pretraining.targets import next_pieces
 from bertsmith.training.pretraining.workload import Pretraining
 from oracles.padded_bert import padded_peer, peer_name
 from oracles.pretraining_oracle import MemoryDocuments
-from training.whole_steps import whole_step
+from pretraining.of_processes import documents
+from training.whole_steps import assert_same_gradients, assert_same_step, whole_step
 
 VOCABULARY = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(5, 90))])
 EXACT = Runtime(device="cpu", precision="fp64")
 
 
-def documents(count: int = 12, seed: int = 0) -> MemoryDocuments:
-    rng = np.random.default_rng(seed)
-    return MemoryDocuments(
-        [
-            [rng.integers(5, 90, size=rng.integers(1, 15)).tolist() for _ in range(rng.integers(1, 9))]
-            for _ in range(count)
-        ]
-    )
-
-
-def task(*, dropout: float = 0.0, micro_tokens: int = 10_000, rows: int = 16, **changes: object) -> Pretraining:
-    values = {"max_length": 24, "seed": 3, **changes}
-    data = PretrainingDataSettings(**values)
+def task(
+    *, dropout: float = 0.0, rows: int = 16, held_out: bool = True, run: dict[str, object] | None = None, **data: object
+) -> Pretraining:
+    settings = PretrainingDataSettings(**{"max_length": 24, "seed": 3, **data})
     config = BertConfig(
         vocab_size=len(VOCABULARY),
         hidden_size=32,
@@ -48,17 +40,17 @@ def task(*, dropout: float = 0.0, micro_tokens: int = 10_000, rows: int = 16, **
         max_position_embeddings=48,
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
-        is_causal=OBJECTIVES[data.objective].is_causal,
+        is_causal=OBJECTIVES[settings.objective].is_causal,
     )
     model = EncoderForPreTraining(new_encoder(config), seed=1).double()
     return Pretraining(
         model,
         documents(),
-        documents(4, seed=9),
+        documents(4, seed=9) if held_out else None,
         VOCABULARY,
-        data,
+        settings,
         EXACT,
-        PretrainingRunSettings(size="tiny", rows_per_step=rows, micro_tokens=micro_tokens),
+        PretrainingRunSettings(**{"size": "tiny", "rows_per_step": rows, "micro_tokens": 10_000, **(run or {})}),
     )
 
 
@@ -67,17 +59,13 @@ def test_the_gradient_of_a_step_is_the_same_however_it_is_split(objective):
     """Micro-batches and ranks affect only memory and speed, even with dropout."""
     whole = whole_step(task(dropout=0.2, objective=objective), 2)
     for micro_tokens, ranks in ((60, 1), (1, 1), (10_000, 2), (70, 3)):
-        cut = whole_step(task(dropout=0.2, objective=objective, micro_tokens=micro_tokens), 2, ranks)
-        assert cut[0] == pytest.approx(whole[0], abs=1e-12)
-        assert cut[1] == pytest.approx(whole[1])
-        assert cut[2].keys() == whole[2].keys()
-        for name, gradient in whole[2].items():
-            assert torch.allclose(cut[2][name], gradient, atol=1e-12), (name, micro_tokens, ranks)
+        cut = whole_step(task(dropout=0.2, objective=objective, run={"micro_tokens": micro_tokens}), 2, ranks)
+        assert_same_step(cut, whole, atol=1e-12, rtol=1e-5)
 
 
 def test_a_step_has_the_losses_and_gradients_of_the_padded_reference():
     """Masks, next sentence and their summed loss, computed by transformers on padded rows."""
-    work = task(micro_tokens=100)
+    work = task(run={"micro_tokens": 100})
     loss, sums, gradients = whole_step(work, 1)
     peer = padded_peer(work.model)
     rows = work._phases[0].stream.step_rows(1)
@@ -170,17 +158,7 @@ def test_evaluation_reads_the_held_out_rows_without_dropout():
 
 
 def test_the_long_rows_come_at_the_end_of_the_run():
-    values = PretrainingDataSettings(max_length=16, seed=3)
-    base = task()
-    work = Pretraining(
-        base.model,
-        documents(),
-        None,
-        VOCABULARY,
-        values,
-        EXACT,
-        PretrainingRunSettings(size="tiny", rows_per_step=8, long_length=40, long_share=0.25),
-    )
+    work = task(max_length=16, rows=8, held_out=False, run={"long_length": 40, "long_share": 0.25})
     work.fix_steps(8)
     longest = [max(max(m.batch.lengths) for m in work.plan(step, 0, 1).micro_batches) for step in range(8)]
     assert all(length <= 16 for length in longest[:6])
@@ -190,17 +168,7 @@ def test_the_long_rows_come_at_the_end_of_the_run():
 
 def test_the_long_rows_start_as_far_through_a_run_with_fewer_steps():
     """They also remain the same rows: those from the start of their stream."""
-    values = PretrainingDataSettings(max_length=16, seed=3)
-    base = task()
-    work = Pretraining(
-        base.model,
-        documents(),
-        None,
-        VOCABULARY,
-        values,
-        EXACT,
-        PretrainingRunSettings(size="tiny", rows_per_step=8, long_length=40, long_share=0.25),
-    )
+    work = task(max_length=16, rows=8, held_out=False, run={"long_length": 40, "long_share": 0.25})
     work.fix_steps(40)
     first_long = work.plan(30, 0, 1)
     work.change_pace(Pace(40, ((10, 22),)))
@@ -228,22 +196,11 @@ def test_a_step_is_cut_for_as_many_lanes_as_there_are_threads():
     assert len(plans[1].micro_batches) > 1
     (loss, _, gradients), (same_loss, _, same_gradients) = whole_step(single, 0), whole_step(three, 0)
     assert loss == pytest.approx(same_loss)
-    assert gradients.keys() == same_gradients.keys()
-    for name, gradient in gradients.items():
-        torch.testing.assert_close(gradient, same_gradients[name])
+    assert_same_gradients(gradients, same_gradients)
 
 
 def test_steps_may_be_budgets_of_tokens():
-    base = task()
-    work = Pretraining(
-        base.model,
-        documents(),
-        None,
-        VOCABULARY,
-        base.data,
-        EXACT,
-        PretrainingRunSettings(size="tiny", rows_per_step=8, tokens_per_step=100),
-    )
+    work = task(rows=8, held_out=False, run={"tokens_per_step": 100})
     for step in range(5):
         plan = work.plan(step, 0, 1)
         assert 100 - 24 < plan.tokens <= 100

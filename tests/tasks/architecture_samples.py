@@ -153,7 +153,6 @@ def tokenizer_of(architecture: str) -> Tokenizer:
         else:
             write_byte_level(Path(folder))
         tokenizer, _ = ARCHITECTURE_TABLE[architecture].read_tokenizer(Path(folder), ModelMetadata())
-    assert tokenizer is not None
     return tokenizer
 
 

@@ -26,13 +26,14 @@ from bertsmith.recipes.finetuning.vector_workload import VectorTraining
 from bertsmith.recipes.finetuning.workload import Finetuning
 from bertsmith.tasks.datasets.examples import EntityExample, TaggedExample
 from bertsmith.tasks.encoding.forward import task_logits
-from bertsmith.tasks.encoding.units import micro_batches
 from bertsmith.tasks.specs.kinds import KINDS, task_for
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.split import TaskData
-from bertsmith.training.loop.workload import StepPlan
 from tasks.architecture_samples import EVERY_ARCHITECTURE, encoder_of, tokenizer_of, write_base_model
 from tasks.task_samples import SPECS, examples_of
+from training.interruptions import assert_resumes
+from training.logs import assert_learns
+from training.whole_steps import assert_same_gradients, step_on_all
 
 EVERY = pytest.mark.parametrize("kind", SPECS)
 # A head that compares two texts needs a segment for each text; RoBERTa and MPNet have one for both. A decoder needs
@@ -93,8 +94,6 @@ def answered_elsewhere() -> Iterator[Elsewhere]:
     """The predictions of another process, in which nothing was trained, for the dev examples."""
     command = [sys.executable, "-c", ELSEWHERE, str(Path(__file__).parent.parent)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
         questions, replies = process.stdin, process.stdout
 
         def answers(model: Path, kind: str) -> list[dict[str, Any]]:
@@ -151,20 +150,13 @@ def test_the_gradient_of_a_step_is_the_same_however_it_is_split(kind: str, archi
     tokenizer = tokenizer_of(architecture)
     task, examples = task_for(SPECS[kind]), examples_of(kind, 8)
     features = task.encode(examples, tokenizer, training=True)
-    units = np.arange(len(features))
-    result = []
+    kind_of_work = VectorTraining if task.head.is_vector else Finetuning
+    gradients = []
     for micro_tokens in (10_000, 24):
         model = EncoderForTask(encoder_of(architecture), task.head, seed=3).double()
-        kind_of_work = VectorTraining if task.head.is_vector else Finetuning
         work = kind_of_work(model, task, features, None, tokenizer, SETTINGS, choose("cpu", "fp64"), seed=5)
-        batches = list(micro_batches(features, units, micro_tokens=micro_tokens, device="cpu", step=4))
-        work.begin_step(model, StepPlan(micro_batches=batches, tokens=1, sequences=1))
-        for batch in batches:
-            work.loss(model, batch)[0].backward()
-        result.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
-    assert result[0].keys() == result[1].keys()
-    for name, gradient in result[0].items():
-        torch.testing.assert_close(result[1][name], gradient, rtol=1e-6, atol=1e-9)
+        gradients.append(step_on_all(work, features, micro_tokens))
+    assert_same_gradients(gradients[1], gradients[0], rtol=1e-6, atol=1e-9)
 
 
 @TRAINED
@@ -173,9 +165,7 @@ def test_it_learns_saves_and_answers_the_same_in_another_process(
 ) -> None:
     data = data_of(kind)
     result = finetune(bases[architecture], SPECS[kind], data, tmp_path / "run", SETTINGS, RECIPE, seeds=1)
-    lines = [json.loads(line) for line in (tmp_path / "run/seed-1/metrics.jsonl").read_text().splitlines()]
-    losses = [line["loss"] for line in lines if line["kind"] == "train"]
-    assert np.mean(losses[-4:]) < 0.7 * np.mean(losses[:4])
+    assert_learns(tmp_path / "run/seed-1", 0.7)
     # The products of training; others may have other last digits, which depend on the processor.
     predictor = load_predictor(tmp_path / "run" / "model", products="plain")
     scores, predictions = predictor.evaluate(data.dev)
@@ -199,9 +189,7 @@ def test_the_optimizer_of_the_paper_learns_too(kind: str, bases: dict[str, str],
     """Without bias correction, whose first steps are several times as long, at a rate that allows for them."""
     recipe = RecipeSettings(learning_rate=1e-3, log_every=1)
     finetune(bases["bert"], SPECS[kind], data_of(kind), tmp_path / "run", SETTINGS, recipe, seeds=1)
-    lines = [json.loads(line) for line in (tmp_path / "run/seed-1/metrics.jsonl").read_text().splitlines()]
-    losses = [line["loss"] for line in lines if line["kind"] == "train"]
-    assert np.mean(losses[-4:]) < 0.7 * np.mean(losses[:4])
+    assert_learns(tmp_path / "run/seed-1", 0.7)
 
 
 @TRAINED
@@ -212,22 +200,7 @@ def test_a_killed_training_resumes_to_the_same_bytes(
     settings = dataclasses.replace(SETTINGS, epochs=2, dropout=0.1, batch_size=8)
     recipe = dataclasses.replace(RECIPE, save_every=3)
     job = FinetuningJob.prepare(bases[architecture], SPECS[kind], data, settings, recipe)
-    job.train_once(tmp_path / "straight", 7)
-
-    calls = 0
-
-    def stop(scores: object) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 1:
-            raise RuntimeError("the machine is gone")
-
-    with pytest.raises(RuntimeError):
-        job.train_once(tmp_path / "killed", 7, stop)
-    assert not (tmp_path / "killed" / "model").exists()
-    job.train_once(tmp_path / "killed", 7, resume=True)
-    weights = "model/model.safetensors"
-    assert (tmp_path / "killed" / weights).read_bytes() == (tmp_path / "straight" / weights).read_bytes()
+    assert_resumes(job, tmp_path)
 
 
 @EVERY_ON_EVERY_ARCHITECTURE

@@ -13,7 +13,6 @@ from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.heads.copying import Copying
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.parts.batch import Batch
-from bertsmith.models.parts.config import BertConfig
 from bertsmith.models.parts.encoder import Encoder
 from bertsmith.models.parts.memory import Memory
 from bertsmith.models.parts.source import SourceStates
@@ -124,7 +123,6 @@ def test_a_text_is_the_same_alone_and_in_any_batch(beam: int) -> None:
 def copies_learned(copy: bool) -> float:
     """The share of unseen words that a model writes after it has learned to repeat the second word of a text."""
     config = dataclasses.replace(CONFIG, vocab_size=85, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    assert isinstance(config, BertConfig)
     head = dataclasses.replace(task_for(SPEC).head, copies=copy)
     model = EncoderForTask(TransformerEncoder(config), head, seed=0)
     draw, optimizer = np.random.default_rng(0), torch.optim.Adam(model.parameters(), 3e-3)
@@ -178,7 +176,6 @@ def test_a_model_that_copies_writes_in_every_precision(precision: str, tmp_path:
 
 def test_the_attention_starts_as_the_dot_product_of_the_states() -> None:
     copying = EncoderForTask(encoder_of("bert"), task_for(SPEC).head).output_layer.get_submodule("copy")
-    assert isinstance(copying, Copying)
     for layer in (copying.query, copying.key):
         assert torch.equal(layer.weight, torch.eye(len(layer.weight)))
         assert not layer.bias.any()

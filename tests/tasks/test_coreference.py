@@ -19,9 +19,7 @@ from bertsmith.tasks.datasets.examples import NEITHER, MentionExample
 from bertsmith.tasks.datasets.mentions import read_mentions
 from bertsmith.tasks.encoding.units import micro_batches
 from bertsmith.tasks.metrics.mentions import counts_of, mention_scores, score_of_counts
-from bertsmith.tasks.specs.coreference import CoreferenceTask
 from bertsmith.tasks.specs.kinds import task_for
-from bertsmith.tasks.specs.predictions import MentionPrediction
 from bertsmith.tasks.specs.task import BEFORE, CLOSEST, FIRST_CANDIDATE
 from bertsmith.tasks.task_data.task_files import data_warnings
 from bertsmith.tasks.task_data.typed_examples import example_of_line
@@ -56,7 +54,6 @@ def test_a_table_of_gap_and_json_lines_say_the_same(tmp_path: Path) -> None:
     of_gap, of_json = (
         read_mentions(path).examples[0] for path in (gap(tmp_path, ROW), lines(tmp_path, {**RECORD, "id": "test-1"}))
     )
-    assert isinstance(of_gap, MentionExample)
     assert dataclasses.replace(of_gap, location="") == dataclasses.replace(of_json, location="")
     assert [of_gap.within(span) for span in of_gap.mentions] == ["she", "Anna", "Carla"]
     assert of_gap.label == 0
@@ -119,9 +116,8 @@ def test_a_table_without_the_columns_of_gap_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_record_is_refused_with_its_place(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message) as error:
+    with pytest.raises(InputError, match=message):
         TASK.check(read_mentions(lines(tmp_path, {**RECORD, **changes})).examples, gold=True)
-    assert "\n" not in str(error.value)
 
 
 def test_a_record_may_name_its_mentions(tmp_path: Path) -> None:
@@ -183,7 +179,6 @@ def test_a_row_has_the_text_once_and_reads_the_pieces_of_its_mentions() -> None:
     text = "anna bert who bert"
     features = TASK.encode([example(text=text, pronoun=(10, 13), candidates=((0, 9), (5, 9), (14, 18)))], TOKENIZER)
     assert len(features.rows) == 1
-    assert features.read is not None
     assert features.read.tolist() == [1, 2, 3, 4]
     assert features.extra["spans"].tolist() == [[[2, 3], [0, 2], [1, 2], [3, 4]]]
 
@@ -202,7 +197,6 @@ def test_a_long_text_keeps_its_mentions_and_counts_what_it_lost() -> None:
     pieces = [TOKENIZER.vocabulary.pieces[id] for id in features.rows.token_ids.tolist()]
     assert pieces[1:-1] == ["the"] * 3 + ["anna", "who", "bert"] + ["film"] * 4
     assert features.rows.cut_by_row.tolist() == [53 - 10]
-    assert features.read is not None
     assert [pieces[position] for position in features.read] == ["anna", "who", "bert"]
     for shift in (0, 20):
         other = (
@@ -239,7 +233,6 @@ def test_the_loss_is_the_negative_log_probability_of_the_answers() -> None:
     logits = generator(1, "logits").normal(size=(features.num_read, TASK.head.outputs)).astype(np.float32)
     answers = TASK.decode(rows, features, logits, TOKENIZER)
     chances = [answers[0].candidates[1].probability, answers[1].none_probability, answers[2].candidates[0].probability]
-    assert isinstance(TASK, CoreferenceTask)
     (batch,) = micro_batches(features, np.array([2, 0, 1]), micro_tokens=99, device="cpu")
     loss, sums = TASK.loss(torch.from_numpy(logits[batch.chosen]), batch)
     assert float(loss) == pytest.approx(-np.log(chances).sum(), rel=1e-5)
@@ -259,7 +252,6 @@ def test_baselines_choose_by_place(name: str, indices: list[int]) -> None:
         example(text=text, pronoun=(0, 4), candidates=((9, 13), (28, 32))),
     ]
     answers = TASK.answers_by_rule(name, rows)
-    assert answers is not None
     assert [answer.index for answer in answers] == indices
 
 
@@ -270,7 +262,6 @@ def test_other_baselines_are_not_rules() -> None:
 def test_a_typed_line_is_a_record() -> None:
     bare = {key: value for key, value in RECORD.items() if key != "answer"}
     typed = example_of_line(SPEC, json.dumps(bare), 3)
-    assert isinstance(typed, MentionExample)
     assert (typed.id, typed.location, typed.label) == ("3", "line 3 of stdin", None)
     with pytest.raises(InputError, match="a JSON object with a pronoun and candidates in line 1 of stdin"):
         example_of_line(SPEC, TEXT, 1)
@@ -365,7 +356,6 @@ def test_the_names_are_new_columns_of_a_table_of_gap(run: Path, tmp_path: Path) 
     with quiet():
         request = PredictRequest(model=str(run / "run"), data=str(table), out=str(tmp_path / "out.csv"))
         ((_, prediction),) = write_predictions(request)
-    assert isinstance(prediction, MentionPrediction)
     header, cells = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()
     assert header.endswith("prediction,probability")
     assert cells.endswith(f",{prediction.text},{prediction.probability:.4f}")

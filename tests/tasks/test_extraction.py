@@ -67,7 +67,6 @@ def test_sentences_are_read_in_windows_and_then_with_all_sentences_of_their_text
     assert features.rows_per_unit.max() > 1
     done = 0
     for text in texts:
-        assert isinstance(text, DocumentExample)
         windows: list[list[str]] = [[]]
         for sentence in text.texts:
             filled = sum(len(TOKENIZER.encode(other)) + SPECIAL for other in [*windows[-1], sentence])
@@ -214,8 +213,6 @@ def test_targets_are_the_oracle_or_what_the_file_says() -> None:
     sentences = ("the film was good", "anna in oslo")
     by_target = task.encode([document(*sentences, targets=("oslo anna",))], TOKENIZER).targets
     by_file = task.encode([document(*sentences, targets=("oslo anna",), chosen=(0,))], TOKENIZER).targets
-    assert by_target is not None
-    assert by_file is not None
     assert (by_target.tolist(), by_file.tolist()) == ([0, 1], [1, 0])
     assert task.encode([document(*sentences)], TOKENIZER).targets is None
 
@@ -242,13 +239,13 @@ ROWS = {
 def test_sources_are_texts_or_lists_and_sentences_may_be_marked(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(ROWS[name], encoding="utf-8")
     examples = read_documents(tmp_path / name).examples
-    assert [(row.texts, row.targets) for row in examples] == [  # type: ignore[union-attr]
+    assert [(row.texts, row.targets) for row in examples] == [
         (("A film.", "It was."), ("It was.",)),
         (("Oslo.", "Rome is."), ("Oslo.",)),
     ]
-    assert [row.chosen for row in examples] == ([(1,), (0,)] if name == "a.jsonl" else [None, None])  # type: ignore[union-attr]
+    assert [row.chosen for row in examples] == ([(1,), (0,)] if name == "a.jsonl" else [None, None])
     bare = read_documents(tmp_path / name, gold=False).examples
-    assert [(row.targets, row.chosen) for row in bare] == [((), None)] * 2  # type: ignore[union-attr]
+    assert [(row.targets, row.chosen) for row in bare] == [((), None)] * 2
 
 
 def test_rows_without_a_choice_are_listed_and_marks_must_fit(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from bertsmith.base.machine.runtime import choose
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.models.checkpoints.assembly import load_for_task
 from bertsmith.models.checkpoints.load import load_any
-from bertsmith.models.heads.decoder import Decoder, starts_of
+from bertsmith.models.heads.decoder import starts_of
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.memory import Memory
@@ -167,10 +167,9 @@ def test_the_loss_is_the_mean_over_the_pieces_of_the_targets(smoothing: float) -
     task, examples = task_for(dataclasses.replace(SPEC, settings=settings)), examples_of(KIND, 5)
     model, features = model_of().requires_grad_(False), task.encode(examples, TOKENIZER, training=True)
     (batch,) = micro_batches(features, np.arange(5), micro_tokens=10_000, device="cpu")
-    loss, sums = task.loss(model(batch.batch, target=batch.target), batch)  # type: ignore[attr-defined]
+    loss, sums = task.loss(model(batch.batch, target=batch.target), batch)
     expected, pieces = 0.0, 0
     for example in examples:
-        assert isinstance(example, SequenceExample)
         source, target = ([CLS, *TOKENIZER.encode(text), SEP] for text in (example.source, example.targets[0]))
         logits = model(Batch.from_rows([np.array(source)]), target=Batch.from_rows([np.array(target[:-1])]))
         shares = logits.log_softmax(1)
@@ -184,11 +183,9 @@ def test_the_loss_is_the_mean_over_the_pieces_of_the_targets(smoothing: float) -
 def test_source_and_target_count_in_micro_batches() -> None:
     task, examples = task_for(SPEC), examples_of(KIND, 6)
     features = task.encode(examples, TOKENIZER, training=True)
-    assert features.target_rows is not None
     whole = features.lengths + features.target_rows.lengths
     assert features.unit_tokens.tolist() == whole.tolist()
     for batch in micro_batches(features, np.arange(6), micro_tokens=int(whole.max()), device="cpu"):
-        assert batch.target is not None
         rows = batch.num_units
         assert rows == 1 or batch.batch.num_tokens + batch.target.num_tokens + rows <= whole.max()
 
@@ -200,7 +197,6 @@ def test_a_target_that_is_too_long_is_cut_without_an_end_and_counted(capsys: pyt
         SequenceExample(id=str(n), source="anna", targets=(text,)) for n, text in enumerate(("oslo", "a the a"))
     ]
     rows = task.encode(examples, TOKENIZER, training=True).target_rows
-    assert rows is not None
     assert [rows.row(number)[0].tolist()[-1] == SEP for number in range(2)] == [True, False]
     assert rows.lengths.tolist() == [3, 3]
     assert "1 target of 2 cut, with more than 2 pieces; raise --max-target-length" in capsys.readouterr().err
@@ -212,7 +208,6 @@ def test_a_training_reads_the_first_of_several_targets_and_says_so(
     monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
     examples = [SequenceExample(id="0", source="anna", targets=("oslo", "rome"))]
     rows = task_for(SPEC).encode(examples, TOKENIZER, training=True).target_rows
-    assert rows is not None
     assert rows.token_ids.tolist() == [CLS, *TOKENIZER.encode("oslo"), SEP]
     assert "1 example has several targets; the first one is learned" in capsys.readouterr().err
 
@@ -266,7 +261,6 @@ def test_a_decoder_starts_as_layers_of_the_encoder_and_the_head_for_pieces(tmp_p
     head = dataclasses.replace(task_for(SPEC).head, layers_of_decoder=1)
     copied = load_for_task(folder, head, keep_head=False, copies_layers=True).model
     state = dict(copied.named_parameters())
-    assert isinstance(copied.output_layer, Decoder)
     starts = dict(starts_of(copied.encoder, copied.output_layer))
     assert starts["decoder.layers.0.query.weight"] == "bert.layers.0.query.weight"
     assert starts["decoder.head.transform.weight"] == "mlm.transform.weight"
@@ -312,7 +306,6 @@ def test_every_named_task_has_a_main_score_from_0_to_1(name: str) -> None:
     task, text = task_for(spec), "(S (NP (NNP Ann)) (VP (VBZ reads)))"
     examples = [SequenceExample(id="0", source="Ann reads", targets=(text, text))]
     features = task.encode(examples, TOKENIZER)
-    assert features.writing is not None
     prediction = dataclasses.replace(
         task.decode(examples, features, features.writing.as_numbers([Finished((), -1.0, True)])[None], TOKENIZER)[0],
         text=text,
@@ -332,18 +325,18 @@ FILES = {
 def test_a_table_is_read_with_one_target_or_several(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(FILES[name], encoding="utf-8")
     examples = read_sequences(tmp_path / name).examples
-    assert [(row.source, row.targets) for row in examples] == [  # type: ignore[union-attr]
+    assert [(row.source, row.targets) for row in examples] == [
         ("anna", ("oslo",)),
         ("bert", ("rome", "lima")),
     ]
     bare = read_sequences(tmp_path / name, gold=False).examples
-    assert [row.targets for row in bare] == [(), ()]  # type: ignore[union-attr]
+    assert [row.targets for row in bare] == [(), ()]
 
 
 def test_a_tsv_of_pairs_needs_no_header(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("anna\toslo\nbert\trome\n", encoding="utf-8")
     examples = read_sequences(tmp_path / "a.tsv").examples
-    assert [(row.source, row.targets) for row in examples] == [  # type: ignore[union-attr]
+    assert [(row.source, row.targets) for row in examples] == [
         ("anna", ("oslo",)),
         ("bert", ("rome",)),
     ]
@@ -378,13 +371,13 @@ def test_columns_are_named_and_rows_without_a_target_are_listed(tmp_path: Path) 
     lines = [{"id": "x", "a": "anna", "b": "oslo"}, {"id": "y", "a": "bert", "b": " "}]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     read = read_sequences(tmp_path / "a.jsonl", text_column="a", label_column="b")
-    assert [(row.id, row.targets) for row in read.examples] == [("x", ("oslo",))]  # type: ignore[union-attr]
+    assert [(row.id, row.targets) for row in read.examples] == [("x", ("oslo",))]
     assert [reason for _, reason in read.skipped] == ["no text in column 'b'"]
 
 
 def test_the_library_trains_loads_and_writes(tmp_path: Path) -> None:
     base = write_base_model(tmp_path / "base")
-    lines = [{"source": row.source, "target": row.targets[0]} for row in examples_of(KIND, 40)]  # type: ignore[union-attr]
+    lines = [{"source": row.source, "target": row.targets[0]} for row in examples_of(KIND, 40)]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     bertsmith.finetune(
         base,
@@ -413,7 +406,7 @@ def test_the_library_trains_loads_and_writes(tmp_path: Path) -> None:
         model.generate(["anna"], max_target_length=10_000)
     assert model.embed(["anna"]).shape == (1, 32)
     with pytest.raises(InputError, match="a text"):
-        model.generate([3])  # type: ignore[list-item]
+        model.generate([3])
     with pytest.raises(BertsmithError, match="a model with the ability classify"):
         model.classify(["anna"])
 
@@ -425,7 +418,6 @@ def test_a_decoder_that_shares_layers_is_one_that_starts_as_them_and_stores_them
     copied = EncoderForTask(encoder_of(architecture), task_for(SPEC).head, seed=3).double().eval()
     names = {name for name in shared.state_dict() if name.startswith("decoder.layers.")}
     assert {name.split(".")[3].split("_")[0] for name in names} == {"source"}
-    assert isinstance(copied.output_layer, Decoder)
     tensors, starts = shared.state_dict(), dict(starts_of(copied.encoder, copied.output_layer))
     with torch.no_grad():
         for name, parameter in copied.named_parameters():
@@ -455,5 +447,5 @@ def test_a_training_with_shared_layers_stores_a_model_that_writes_the_same(tmp_p
     folder = load_any(tmp_path / "run/model")
     assert not {name for name in folder.tensors if name.startswith("decoder.layers.0.query")}
     loaded = bertsmith.load(tmp_path / "run/model")
-    written = loaded.generate([row.source for row in data.dev])  # type: ignore[union-attr]
+    written = loaded.generate([row.source for row in data.dev])
     assert [prediction.text for prediction in written] == [line["prediction"]["text"] for line in recorded]

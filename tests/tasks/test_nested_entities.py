@@ -35,9 +35,7 @@ LABELS = len(SPEC.labels)
 
 def task_of(**settings: Any) -> EntitiesTask:
     spec = dataclasses.replace(SPEC, settings=dataclasses.replace(SPEC.settings, **settings))
-    task = task_for(spec)
-    assert isinstance(task, EntitiesTask)
-    return task
+    return task_for(spec)
 
 
 def sentence(words: str, *entities: tuple[int, int, str]) -> EntityExample:
@@ -53,7 +51,6 @@ def written(folder: Path, name: str, *records: Any) -> Path:
 
 def read(path: Path) -> tuple[tuple[int, int, str], ...]:
     (example,) = read_examples("nested-ner", path).examples
-    assert isinstance(example, EntityExample)
     return example.entities
 
 
@@ -91,7 +88,6 @@ def test_a_folder_of_brat_keeps_the_entities_that_tags_cannot_have(tmp_path: Pat
     (tmp_path / "a.ann").write_text(lines, encoding="utf-8")
     assert read(tmp_path) == ENTITIES
     (tagged,) = read_examples("ner", tmp_path).examples
-    assert isinstance(tagged, TaggedExample)
     assert tagged.tags == ("B-PER", "O", "B-ORG", "I-ORG")
 
 
@@ -128,11 +124,9 @@ def test_labels_get_new_names_and_one_spelling(tmp_path: Path) -> None:
     record = {"tokens": ["a", "b"], "entities": [[0, 1, "x"], [0, 2, "y"]]}
     path = written(tmp_path, "a.jsonl", record)
     (example,) = read_examples("nested-ner", path, map_labels={"x": "Name", "y": "Name"}).examples
-    assert isinstance(example, EntityExample)
     assert example.entities == ((0, 1, "Name"), (0, 2, "Name"))
     record = {"tokens": ["a", "b"], "entities": [[0, 1, "1.0"], [1, 2, "1"]]}
     (example,) = read_examples("nested-ner", written(tmp_path, "b.jsonl", record)).examples
-    assert isinstance(example, EntityExample)
     assert {span.label for span in example.entities} == {"1"}
 
 
@@ -245,7 +239,6 @@ def test_every_sentence_is_scored_with_a_threshold_of_the_others() -> None:
     task, examples = task_of(tune_threshold=True), [sentence("a b", (0, 1, "PER"))] * 10
     predictions = chances_of(task, [0.3, 0.1]) * 9 + chances_of(task, [0.1, 0.05])
     fitted = task.cross_fitted(examples, predictions)
-    assert fitted is not None
     assert [len(prediction.entities) for prediction in fitted] == [1] * 9 + [0]
 
 

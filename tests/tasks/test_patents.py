@@ -56,7 +56,6 @@ def write_patents(path: Path, count: int, seed: int = 0) -> Path:
 def test_targets_have_the_parents_of_their_labels() -> None:
     task = ClassificationTask(SPEC)
     features = task.encode([example(1, "H04L"), example(2, "G06F", "H04M"), example(3, "H")], TOKENIZER)
-    assert features.targets is not None
     names = [{LABELS[index] for index in np.flatnonzero(row)} for row in features.targets]
     assert names == [{"H04L", "H04", "H"}, {"G06F", "G06", "G", "H04M", "H04", "H"}, {"H"}]
 
@@ -119,7 +118,6 @@ def test_the_threshold_is_fitted_to_the_dev_examples() -> None:
     assert tuned.threshold == pytest.approx(fitted)
     again = ClassificationTask(tuned).decided(chances, [0] * len(chances))
     fair = task.cross_fitted(examples, predictions)
-    assert fair is not None
     scores = [task.score(examples, some)["micro_f1"] for some in (predictions, fair, again)]
     assert scores[0] < scores[1] <= scores[2] + 0.01
 
@@ -142,7 +140,6 @@ def test_thresholds_of_each_label_are_fitted_and_keep_the_hierarchy(capsys: pyte
     assert TaskSpec.from_dict(json.loads(json.dumps(tuned.to_dict())), "here") == tuned
     again = ClassificationTask(tuned).decided(chances, [0] * len(chances))
     fair = task.cross_fitted(examples, predictions)
-    assert fair is not None
     scores = [task.score(examples, some)["macro_f1"] for some in (predictions, fair, again)]
     assert scores[0] + 0.1 < scores[1] <= scores[2] + 0.01
     number = {label: index for index, label in enumerate(LABELS)}
@@ -168,7 +165,6 @@ def test_thresholds_of_labels_are_kept_only_if_they_are_better_together_with_the
         return task.score(examples, fitted.decided(chances, [0] * len(chances)))["micro_f1"]
 
     tuned = task.tuned(examples, task.decided(chances, [0] * len(chances)))
-    assert tuned.threshold is not None
     alone = best_thresholds_of_labels(gold, chances, tuned.threshold, macro=False)
     common, of_labels = micro_f1(tuned.threshold, ()), micro_f1(None, alone)
     assert multi_label_scores(gold, chances >= alone)["micro_f1"] > common  # as if there were no parents

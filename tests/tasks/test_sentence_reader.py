@@ -1,7 +1,6 @@
 """Heads with a BiLSTM: equal to a loop over pairs, trained on a frozen encoder, saved, loaded, resumed."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -30,6 +29,9 @@ from bertsmith.tasks.task_data.split import TaskData
 from oracles.sentence_reader_oracle import vector_of
 from tasks.architecture_samples import EVERY_ARCHITECTURE, encoder_of, tokenizer_of, write_base_model
 from tasks.task_samples import SPECS, examples_of
+from training.interruptions import assert_resumes
+from training.logs import assert_learns
+from training.whole_steps import assert_same_gradients, step_on_all
 
 CELLS = 6
 SETTINGS = FinetuningSettings(batch_size=16, epochs=18, precision="fp32", dropout=0.0, freeze="body", baselines=False)
@@ -109,26 +111,13 @@ def test_a_token_attends_only_to_the_other_text_and_its_weights_sum_to_one():
 def test_the_gradient_of_a_step_is_the_same_however_it_is_split(kind, reads, architecture):
     task, tokenizer = task_for(spec_of(kind, reads)), tokenizer_of(architecture)
     features = task.encode(examples_of(kind, 8), tokenizer, training=True)
-    result = []
+    gradients = []
     for micro_tokens in (10_000, 24):
-        work = Finetuning(
-            model_of(kind, reads, architecture),
-            task,
-            features,
-            None,
-            tokenizer,
-            SETTINGS,
-            choose("cpu", "fp64"),
-            seed=5,
-        )
-        units = np.arange(len(features))
-        for batch in micro_batches(features, units, micro_tokens=micro_tokens, device="cpu", step=4):
-            work.loss(work.model, batch)[0].backward()
-        result.append({name: p.grad for name, p in work.model.named_parameters() if p.grad is not None})
-    assert result[0].keys() == result[1].keys()
-    assert all(not name.startswith("bert.") for name in result[0]), "the body is frozen"
-    for name, gradient in result[0].items():
-        torch.testing.assert_close(result[1][name], gradient, rtol=1e-6, atol=1e-9, msg=name)
+        model = model_of(kind, reads, architecture)
+        work = Finetuning(model, task, features, None, tokenizer, SETTINGS, choose("cpu", "fp64"), seed=5)
+        gradients.append(step_on_all(work, features, micro_tokens))
+    assert all(not name.startswith("bert.") for name in gradients[0]), "the body is frozen"
+    assert_same_gradients(gradients[1], gradients[0], rtol=1e-6, atol=1e-9)
 
 
 @pytest.fixture(scope="module")
@@ -145,9 +134,8 @@ def test_it_learns_on_a_frozen_encoder_saves_and_answers_the_same(kind, reads, a
     learns = architecture == "bert"  # the states of an untrained ELMo differ too little to learn from in a few steps
     settings = dataclasses.replace(SETTINGS, epochs=18 if learns else 1)
     result = finetune(bases[architecture], spec, data, tmp_path / "run", settings, RECIPE, seeds=1)
-    lines = [json.loads(line) for line in (tmp_path / "run/seed-1/metrics.jsonl").read_text().splitlines()]
-    losses = [line["loss"] for line in lines if line["kind"] == "train"]
-    assert np.mean(losses[-4:]) < 0.8 * np.mean(losses[:4]) or not learns
+    if learns:
+        assert_learns(tmp_path / "run/seed-1", 0.8)
     predictor = load_predictor(tmp_path / "run" / "model")
     scores, _ = predictor.evaluate(data.dev)
     assert scores == pytest.approx(result.runs[result.best].scores, abs=1e-9)
@@ -163,16 +151,7 @@ def test_a_killed_training_resumes_to_the_same_bytes(bases, tmp_path):
     settings = dataclasses.replace(SETTINGS, epochs=2, batch_size=8)
     recipe = dataclasses.replace(RECIPE, save_every=3)
     job = FinetuningJob.prepare(bases["bert"], spec_of("pair", ATTENTION), data, settings, recipe)
-    job.train_once(tmp_path / "straight", 7)
-
-    def stop(scores: object) -> None:
-        raise RuntimeError("the machine is gone")
-
-    with pytest.raises(RuntimeError):
-        job.train_once(tmp_path / "killed", 7, stop)
-    job.train_once(tmp_path / "killed", 7, resume=True)
-    weights = "model/model.safetensors"
-    assert (tmp_path / "killed" / weights).read_bytes() == (tmp_path / "straight" / weights).read_bytes()
+    assert_resumes(job, tmp_path)
 
 
 def test_the_automatic_recipe_freezes_the_body(bases):

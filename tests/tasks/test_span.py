@@ -48,7 +48,6 @@ def question(
 
 def labelled(features: EncodedExamples, row: int) -> list[str]:
     """The pieces that a row's targets point at."""
-    assert features.targets is not None
     first, last = features.targets[row].tolist()
     return [LETTERS.pieces[id] for id in features.rows.row(row)[0][first : last + 1].tolist()]
 
@@ -493,7 +492,6 @@ def test_the_threshold_is_the_one_with_the_best_f1() -> None:
     result = [answered("b", -5.0), answered("a", -2.0), answered("c", -3.0)]
     qa = task(unanswerable=True)
     spec = qa.tuned(asked, result)
-    assert spec.threshold is not None
     assert -3 <= spec.threshold < -2
     assert dataclasses.replace(spec, threshold=None) == qa.spec
     # Withheld answers count as well as those given.

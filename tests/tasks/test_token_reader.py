@@ -31,6 +31,9 @@ from bertsmith.tasks.task_data.split import TaskData
 from oracles.sentence_reader_oracle import states_of
 from tasks.architecture_samples import EVERY_ARCHITECTURE, encoder_of, tokenizer_of, write_base_model
 from tasks.task_samples import SPECS, examples_of
+from training.interruptions import assert_resumes
+from training.logs import assert_learns
+from training.whole_steps import assert_same_gradients, step_on_all
 
 CELLS = 6
 SETTINGS = FinetuningSettings(
@@ -108,18 +111,10 @@ def test_the_gradient_with_a_penalty_is_the_same_however_a_step_is_split(kind):
     for penalty in (0.0, 0.5):
         settings = dataclasses.replace(SETTINGS, batch_size=len(features), mix_penalty=penalty)
         for micro_tokens in (10_000, 24):
-            model = model_of(spec)
-            work = Finetuning(model, task, features, None, tokenizer, settings, choose("cpu", "fp64"), seed=5)
-            units = np.arange(len(features))
-            for batch in micro_batches(features, units, micro_tokens=micro_tokens, device="cpu", step=4):
-                work.loss(work.model, batch)[0].backward()
-            result[penalty, micro_tokens] = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-    for penalty in (0.0, 0.5):
-        whole, other = result[penalty, 10_000], result[penalty, 24]
-        assert whole.keys() == other.keys()
-        assert all(not name.startswith("bert.") for name in whole), "the body is frozen"
-        for name, gradient in whole.items():
-            torch.testing.assert_close(other[name], gradient, rtol=1e-6, atol=1e-9, msg=name)
+            work = Finetuning(model_of(spec), task, features, None, tokenizer, settings, choose("cpu", "fp64"), seed=5)
+            result[penalty, micro_tokens] = step_on_all(work, features, micro_tokens)
+        assert all(not name.startswith("bert.") for name in result[penalty, 24]), "the body is frozen"
+        assert_same_gradients(result[penalty, 24], result[penalty, 10_000], rtol=1e-6, atol=1e-9)
     added = result[0.5, 24]["reader.mix.scores"] - result[0.0, 24]["reader.mix.scores"]
     torch.testing.assert_close(added, model_of(spec).mix.scores.detach())  # 0.5 times the derivative of the squares
 
@@ -134,9 +129,7 @@ def test_it_learns_on_a_frozen_encoder_saves_and_answers_the_same(kind, base, tm
     data = TaskData(train=examples_of(kind, 64), dev=examples_of(kind, 24, seed=1))
     settings = dataclasses.replace(SETTINGS, bilstm_layers="-1,-2", normalize_layers=True)
     result = finetune(base, SPECS[kind], data, tmp_path / "run", settings, RECIPE, seeds=1)
-    lines = [json.loads(line) for line in (tmp_path / "run/seed-1/metrics.jsonl").read_text().splitlines()]
-    losses = [line["loss"] for line in lines if line["kind"] == "train"]
-    assert np.mean(losses[-4:]) < 0.6 * np.mean(losses[:4])
+    assert_learns(tmp_path / "run/seed-1", 0.6)
     folder = tmp_path / "run" / "model"
     predictor = load_predictor(folder)
     scores, _ = predictor.evaluate(data.dev)
@@ -193,16 +186,7 @@ def test_a_killed_training_resumes_to_the_same_bytes(base, tmp_path):
     settings = dataclasses.replace(SETTINGS, epochs=2, batch_size=8, mix_penalty=0.01, dropout=0.1)
     recipe = dataclasses.replace(RECIPE, save_every=3)
     job = FinetuningJob.prepare(base, SPECS["tags"], data, settings, recipe)
-    job.train_once(tmp_path / "straight", 7)
-
-    def stop(scores: object) -> None:
-        raise RuntimeError("the machine is gone")
-
-    with pytest.raises(RuntimeError):
-        job.train_once(tmp_path / "killed", 7, stop)
-    job.train_once(tmp_path / "killed", 7, resume=True)
-    weights = "model/model.safetensors"
-    assert (tmp_path / "killed" / weights).read_bytes() == (tmp_path / "straight" / weights).read_bytes()
+    assert_resumes(job, tmp_path)
 
 
 @KINDS

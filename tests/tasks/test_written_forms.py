@@ -44,9 +44,7 @@ def example(target: str = GOLD, source: str = SOURCE) -> SequenceExample:
 
 def guide_of(source: str, labels: tuple[str, ...] = LABELS) -> TreeGuide:
     guides = FORM.guides([source], labels, TOKENIZER)
-    assert guides is not None
     (guide,) = guides
-    assert isinstance(guide, TreeGuide)
     return guide
 
 

@@ -58,13 +58,13 @@ def test_a_run_is_not_overwritten_and_resumes_only_with_its_settings(folder: Pat
 
 def test_what_is_not_a_path_a_text_or_a_setting_is_one_clear_line(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="dev as a path; found a value of type int"):
-        bertsmith.train_translation(folder / "pairs.tsv", tmp_path / "run", dev=3, steps=1)  # type: ignore[arg-type]
+        bertsmith.train_translation(folder / "pairs.tsv", tmp_path / "run", dev=3, steps=1)
     with pytest.raises(ConfigError, match=r"unknown setting 'beams'.*'beam'"):
         bertsmith.translate(folder / "run", TEXTS, beams=3)
     with pytest.raises(ConfigError, match=r"unknown setting 'peices'.*'pieces'"):
         bertsmith.train_translation(folder / "pairs.tsv", tmp_path / "run", peices=3)
     with pytest.raises(InputError, match="text 2"):
-        bertsmith.translate(folder / "run", ["a", 2])  # type: ignore[list-item]
+        bertsmith.translate(folder / "run", ["a", 2])
     with pytest.raises(InputError, match="tokens in text 2"):
         bertsmith.translate(folder / "run", ["a", "a " * 600], device="cpu")
     assert not (tmp_path / "run").exists()

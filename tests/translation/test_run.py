@@ -14,7 +14,7 @@ from bertsmith.base.machine.runtime import choose
 from bertsmith.base.storage.files import read_json, write_json
 from bertsmith.models.checkpoints.architectures import ENCODER_DECODERS, new_encoder_decoder
 from bertsmith.models.checkpoints.load import load_any
-from bertsmith.models.encoders.lstm_encoder_decoder import LstmConfig, LstmEncoderDecoder
+from bertsmith.models.encoders.lstm_encoder_decoder import LstmConfig
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.head_inputs import SCORES
 from bertsmith.models.parts.scored_attention import new_score
@@ -28,7 +28,8 @@ from bertsmith.recipes.translation.settings import ARCHITECTURES, SearchSettings
 from bertsmith.recipes.translation.workload import TranslationTraining
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
-from training.whole_steps import whole_step
+from training.interruptions import KilledError, assert_same_files, killed_at_evaluation
+from training.whole_steps import assert_same_step, whole_step
 
 TOKENIZER = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *"abcdef"]))
 
@@ -109,11 +110,7 @@ def test_the_gradient_of_a_step_is_the_same_however_it_is_split(architecture):
     chosen = {"dropout": 0.2, "smoothing": 0.1, "architecture": architecture}
     whole = whole_step(work(**chosen), 2)
     for micro_tokens in (40, 1):
-        split = whole_step(work(**chosen, micro_tokens=micro_tokens), 2)
-        assert split[0] == pytest.approx(whole[0], abs=1e-12)
-        assert split[1] == pytest.approx(whole[1])
-        for gradient, expected in zip(split[2].values(), whole[2].values(), strict=True):
-            torch.testing.assert_close(gradient, expected)
+        assert_same_step(whole_step(work(**chosen, micro_tokens=micro_tokens), 2), whole)
 
 
 def test_each_epoch_reads_every_pair_once_in_an_order_of_its_own():
@@ -144,27 +141,20 @@ def settings(**changes: object) -> dict:
 
 @pytest.mark.parametrize("architecture", [{}, *({"architecture": "lstm", "score": score} for score in SCORES)])
 def test_a_resumed_run_is_the_straight_run_bit_for_bit(tmp_path, monkeypatch, architecture):
-    class StopError(Exception):
-        pass
-
-    def stop(step: int, values: object) -> None:
-        if step == 5:
-            raise StopError
-
     source, dev = write(tmp_path / "pairs.tsv", pairs(60)), write(tmp_path / "dev.tsv", pairs(8, 1))
     chosen = settings(steps=7, save_every=2, evaluate_every=5, **architecture)
     train_translation(source, tmp_path / "straight", dev=dev, **chosen)
     with monkeypatch.context() as patched:
-        patched.setattr(run, "train", functools.partial(run.train, on_evaluation=stop))
-        with pytest.raises(StopError):
+        patched.setattr(run, "train", functools.partial(run.train, on_evaluation=killed_at_evaluation(5)))
+        with pytest.raises(KilledError):
             train_translation(source, tmp_path / "broken", dev=dev, **chosen)
     assert "pieces = 11" in (tmp_path / "broken/request.toml").read_text()
     started, again = TrainTranslationRequest(source, "run", **chosen), request_to_resume(tmp_path / "broken")
     assert (again.part(TranslationSettings), again.training) == (started.part(TranslationSettings), started.training)
     train_translation(out=tmp_path / "broken", resume=True)
-    for name in ("model", "optimizer"):
-        files = [tmp_path / run / f"checkpoints/step-00000007/{name}.safetensors" for run in ("straight", "broken")]
-        assert files[0].read_bytes() == files[1].read_bytes()
+    last = "checkpoints/step-00000007"
+    names = ("model.safetensors", "optimizer.safetensors")
+    assert_same_files(tmp_path / "straight" / last, tmp_path / "broken" / last, *names)
     with pytest.raises(RunError, match="settings that the run"):
         train_translation(source, tmp_path / "broken", dev=dev, resume=True, **settings(steps=9, **architecture))
 
@@ -215,7 +205,6 @@ def test_an_lstm_that_reverses_letters_looks_at_them_from_the_last_to_the_first(
     chosen = settings(steps=80, dropout=0.0, rows_per_step=32, learning_rate=2e-3, architecture="lstm")
     train_translation(source, tmp_path / "run", **chosen)
     model, tokenizer = read_translation_model(tmp_path / "run")
-    assert isinstance(model, LstmEncoderDecoder)
     rows = encode_pairs([("a b c d", "d c b a"), ("f e a c", "c a e f")], tokenizer, 128, "pairs")
     texts = Batch.from_rows(rows.sources), Batch.from_rows([row[:-1] for row in rows.targets])
     for weights in model.alignments(*texts):

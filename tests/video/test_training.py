@@ -11,10 +11,8 @@ import transformers
 import bertsmith
 from bertsmith.base.core.errors import BertsmithError
 from bertsmith.base.machine.runtime import choose
-from bertsmith.base.storage.files import read_json
 from bertsmith.models.checkpoints.assembly import load_pretrained
 from bertsmith.models.checkpoints.load import load_any
-from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.config import BertConfig
 from bertsmith.models.parts.frozen_rows import TableWithFrozenRows
@@ -27,6 +25,7 @@ from bertsmith.recipes.video.segments import Segment
 from bertsmith.recipes.video.settings import VideoSettings
 from bertsmith.recipes.video.workload import VideoTraining
 from bertsmith.text.codes.feature_words import FeatureWords
+from training.interruptions import assert_same_files, interrupted
 from training.whole_steps import whole_step
 from video.sample_videos import NOUNS, VERBS, write_base_model, write_videos
 
@@ -189,26 +188,12 @@ def test_a_table_with_frozen_rows_gives_gradients_to_the_others() -> None:
 
 
 @pytest.mark.parametrize("stopped", [3, 6])
-def test_a_resumed_run_ends_as_a_straight_one(
-    files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: int
-) -> None:
+def test_a_resumed_run_ends_as_a_straight_one(files: dict[str, Path], tmp_path: Path, stopped: int) -> None:
     bertsmith.train_video(**files, out=tmp_path / "straight", **FEW, save_every=1)
-    original = VideoTraining.plan
-
-    def plan(self: VideoTraining, step: int, rank: int, world: int) -> object:
-        if step > stopped:
-            raise KeyboardInterrupt
-        return original(self, step, rank, world)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(run.VideoTraining, "plan", plan)
-        with pytest.raises(KeyboardInterrupt):
-            bertsmith.train_video(**files, out=tmp_path / "resumed", **FEW, save_every=1)
+    with interrupted(VideoTraining, "plan", lambda self, step, *_: step > stopped):
+        bertsmith.train_video(**files, out=tmp_path / "resumed", **FEW, save_every=1)
     bertsmith.train_video(out=tmp_path / "resumed", resume=True)
-    paths = [tmp_path / name / "model/model.safetensors" for name in ("straight", "resumed")]
-    assert paths[0].read_bytes() == paths[1].read_bytes()
-    metadata = [read_json(tmp_path / name / "model/bertsmith.json") for name in ("straight", "resumed")]
-    assert metadata[0] == metadata[1]
+    assert_same_files(tmp_path / "straight", tmp_path / "resumed", "model/model.safetensors", "model/bertsmith.json")
 
 
 def test_actions_and_objects_are_named_without_training_on_questions(
@@ -276,7 +261,6 @@ def test_the_model_is_a_plain_bert_with_more_rows(trained: tuple[Path, dict[str,
     assert pieces.count("[>]") == 1
     assert model.fill([TEXT], top=2)[0][0][0].piece
     ours = load_pretrained(load_any(trained[0])).model
-    assert isinstance(ours, EncoderForPreTraining)
     theirs = transformers.BertForPreTraining.from_pretrained(trained[0] / "model", attn_implementation="eager").eval()
     codes = CodePieces.of(model.tokenizer, "here")
     ids = [

@@ -67,43 +67,11 @@ def tune(
 ) -> Tuning:
     """The best settings for a run in the folder `out`, from a search in the folder OUT-search next to it.
 
+    Every trial trains with the first seed. No settings are tried twice. The table is also in OUT-search/trials.json.
+
     Args:
         source: as of `finetune`.
         out: of the run that is to use the settings; new, unless `resume`.
-        trials, resume, grid, head: as of `search_settings`.
-
-    Raises:
-        ConfigError, RunError: as `search_settings`, or `out` holds something already.
-    """
-    if not resume:
-        on_first_rank(lambda: require_unused(out, "name another folder", besides=(CONTINUED,)), Rank.from_environment())
-    folder = search_folder(out)
-    settings, recipe = search_settings(
-        source, spec, data, folder, settings, recipe, trials=trials, resume=resume, grid=grid, head=head
-    )
-    return Tuning(settings=settings, recipe=recipe, table=read_json(folder / TABLE_FILE))
-
-
-def search_settings(
-    source: BaseModel,
-    spec: TaskSpec,
-    data: TaskData,
-    out: Path,
-    settings: FinetuningSettings,
-    recipe: RecipeSettings,
-    *,
-    trials: int,
-    resume: bool = False,
-    grid: Mapping[str, tuple[float, ...]] = GRID,
-    head: type[OwnHead] | None = None,
-) -> tuple[FinetuningSettings, RecipeSettings]:
-    """The settings of the best trial; writes a table of all trials to out/trials.json.
-
-    Every trial trains with the first seed. No settings are tried twice.
-
-    Args:
-        source: as of `finetune`.
-        out: the folder of the search.
         trials: total number of settings to try, including those of an earlier start.
         resume: resume a stopped search in the folder, if there is one.
         grid: values of each setting.
@@ -111,16 +79,18 @@ def search_settings(
 
     Raises:
         ConfigError: Optuna is not installed, there are no dev examples to select by, or the model cannot be divided.
-        RunError: the folder is not empty, or contains a different search.
+        RunError: a folder is not empty, or that of the search contains a different one.
     """
+    rank, folder = Rank.from_environment(), search_folder(out)
+    if not resume:
+        on_first_rank(lambda: require_unused(out, "name another folder", besides=(CONTINUED,)), rank)
     _optuna()
     if not data.dev:
         raise ConfigError(expected="dev examples to select by", found="none", fix="name a file with --dev")
-    rank = Rank.from_environment()
     if not resume:
-        on_first_rank(lambda: require_unused(out, "resume with --resume or remove it"), rank)
-    is_started = result_of_first_rank(lambda: resume and (out / SEARCH_FILE).exists(), rank)
-    with Run.open(out, resume=is_started, device=settings.device, parts=(SEARCH_FILE,)) as run, run.locked():
+        on_first_rank(lambda: require_unused(folder, "resume with --resume or remove it"), rank)
+    is_started = result_of_first_rank(lambda: resume and (folder / SEARCH_FILE).exists(), rank)
+    with Run.open(folder, resume=is_started, device=settings.device, parts=(SEARCH_FILE,)) as run, run.locked():
         job = FinetuningJob.prepare(source, spec, data, settings, recipe, head)
         record = {
             "digests": job.digests(),
@@ -130,11 +100,12 @@ def search_settings(
             **({} if head is None else {"head": head.__name__}),
         }
         search = _Search(run, job, settings, recipe, grid, trials)
-        run.on_first_rank(lambda: _require_same(out, record))
+        run.on_first_rank(lambda: _require_same(folder, record))
         while upcoming := run.from_first_rank(search.upcoming):
             attempts = search.attempts(upcoming)
             run.on_first_rank(functools.partial(search.enter, attempts))
-        return _changed(settings, recipe, run.from_first_rank(search.best))
+        settings, recipe = _changed(settings, recipe, run.from_first_rank(search.best))
+    return Tuning(settings=settings, recipe=recipe, table=read_json(folder / TABLE_FILE))
 
 
 class _Search:
