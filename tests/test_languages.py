@@ -1,6 +1,5 @@
 """One model in five scripts: from text to a vocabulary, a corpus, a pre-trained and a fine-tuned model, served."""
 
-import asyncio
 import random
 from pathlib import Path
 from typing import NamedTuple
@@ -126,21 +125,17 @@ def test_labels_are_predicted_in_the_script(tuned: Model, name: str) -> None:
 @pytest.mark.parametrize("name", LANGUAGES)
 def test_the_served_answers_are_those_of_the_library(base: Model, tuned: Model, name: str) -> None:
     pytest.importorskip("fastapi", reason="needs the extra serve")
-    from bertsmith.app.server.app import create_app
-    from bertsmith.app.server.settings import ServerSettings
-    from server.asgi import running
+    from server.asgi import replies_to
 
     texts = [text for text, _ in examples(name, 2, 5)]
     masked = [f"{text} [MASK]" for text in texts]
-
-    async def ask() -> tuple[list[dict], list[dict]]:
-        async with running(create_app({"mood": tuned, "base": base}, ServerSettings())) as client:
-            predicted = await client.post("/predict", {"model": "mood", "texts": texts})
-            filled = await client.post("/fill", {"model": "base", "texts": masked, "top": 2})
-            assert (predicted.status, filled.status) == (200, 200), predicted.body + filled.body
-            return predicted.json["predictions"], filled.json["predictions"]
-
-    predicted, filled = asyncio.run(ask())
+    requests = (
+        ("/predict", {"model": "mood", "texts": texts}),
+        ("/fill", {"model": "base", "texts": masked, "top": 2}),
+    )
+    replies = replies_to({"mood": tuned, "base": base}, *requests)
+    assert [reply.status for reply in replies] == [200, 200], replies
+    predicted, filled = (reply.json["predictions"] for reply in replies)
     assert [prediction["label"] for prediction in predicted] == [
         prediction.label for prediction in tuned.classify(texts)
     ]

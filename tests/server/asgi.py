@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bertsmith.app.server.app import create_app
 from bertsmith.app.server.gate import Gate
+from bertsmith.app.server.settings import ServerSettings
 
 
 class Reply(NamedTuple):
@@ -116,6 +118,37 @@ async def running(app: Gate) -> AsyncIterator[Client]:
         await events.put({"type": "lifespan.shutdown"})
         assert (await said.get())["type"] == "lifespan.shutdown.complete"
         await task
+
+
+def serve(
+    models: Mapping[str, Any],
+    script: Callable[[Client], Awaitable[Any]],
+    *options: Any,
+    state: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Any:
+    """The result of a script with a client, on a server with these models.
+
+    Args:
+        options: of `create_app`, after the settings.
+        state: as for `Client`.
+    """
+
+    async def run() -> Any:
+        app = create_app(models, ServerSettings(**settings), *options)
+        async with asyncio.timeout(60), running(app) as client:
+            return await script(Client(app, state) if state else client)
+
+    return asyncio.run(run())
+
+
+def replies_to(models: Mapping[str, Any], *requests: tuple[str, Any], **settings: Any) -> list[Reply]:
+    """The replies to requests, each a path and a body, that are sent at the same time."""
+
+    async def script(client: Client) -> list[Reply]:
+        return list(await asyncio.gather(*(client.post(path, body) for path, body in requests)))
+
+    return serve(models, script, **settings)
 
 
 async def until(condition: Any, seconds: float = 20) -> None:

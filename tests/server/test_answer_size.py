@@ -16,7 +16,6 @@ from bertsmith import Model, load
 from bertsmith.app.library import attention
 from bertsmith.app.server import answer_size, schemas
 from bertsmith.app.server.answer_size import _CODE
-from bertsmith.app.server.app import create_app
 from bertsmith.app.server.connections import ABORT
 from bertsmith.app.server.held import HeldMemory, Lease
 from bertsmith.app.server.prometheus import Metrics
@@ -24,19 +23,19 @@ from bertsmith.app.server.queue import Work, WorkQueue
 from bertsmith.app.server.settings import ServerSettings
 from bertsmith.tasks.specs.settings import AnswerSettings, TaskSettings
 from bertsmith.text.tokenizers import encoded, fast, vocabulary, wordpiece
-from server.asgi import Client, running
+from server import asgi
+from server.asgi import Client
 from server.models import write_task_model
 from tasks.task_samples import SPECS
 
 
 def serve(models: dict[str, Model], script: Callable[[Client], Awaitable[Any]], **limits: Any) -> Any:
-    async def run() -> Any:
-        async with asyncio.timeout(60), running(create_app(models, ServerSettings(**limits))) as client:
-            outcome = await script(client)
-            assert client.app.service.held.count == 0, "nothing stays held"
-            return outcome
+    async def watched(client: Client) -> Any:
+        outcome = await script(client)
+        assert client.app.service.held.count == 0, "nothing stays held"
+        return outcome
 
-    return asyncio.run(run())
+    return asgi.serve(models, watched, **limits)
 
 
 def memory_of(value: Any) -> int:
@@ -180,7 +179,7 @@ def test_a_reply_counts_as_held_until_the_client_has_it(models: dict[str, Model]
 
                 await app(scope, receive, slowly)
 
-        reply = await Client(Slow()).post("/v1/embeddings", {"input": ["a"] * 2000, "model": "novels"})  # type: ignore[arg-type]
+        reply = await Client(Slow()).post("/v1/embeddings", {"input": ["a"] * 2000, "model": "novels"})
         assert reply.status == 200
         assert len(held) == -(-len(reply.body) // 262_144) > 1, "in pieces"
         assert max(size for size, _ in held) == 262_144
@@ -214,7 +213,7 @@ def test_a_client_that_reads_too_slowly_is_disconnected_and_its_memory_released(
                 assert gone.is_set(), "the reply was not finished"
                 raise ConnectionAbortedError
 
-        slow = Client(Slow(), {ABORT: gone.set})  # type: ignore[arg-type]
+        slow = Client(Slow(), {ABORT: gone.set})
         with pytest.raises(ConnectionAbortedError):
             await slow.post("/v1/embeddings", {"input": ["a"] * 2000, "model": "novels"})
         assert client.app.service.held.count == 0

@@ -1,9 +1,7 @@
 """What the random requests do not cover: OpenAI's format, usage, the API key, monitoring, the documents."""
 
-import asyncio
 import base64
 import threading
-from collections.abc import Awaitable, Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,6 @@ import numpy as np
 import pytest
 
 from bertsmith import Model
-from bertsmith.app.server.app import create_app
 from bertsmith.app.server.documents import read_page
 from bertsmith.app.server.process import load_models, read_key
 from bertsmith.app.server.queue import read_at_most
@@ -24,22 +21,12 @@ from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.machine.runtime import BATCH_TOLERANCE
 from bertsmith.base.storage.files import read_json, write_json
 from bertsmith.tasks.metrics.vectors import crowding, unit
-from server.asgi import Client, running
+from server.asgi import Client, serve
 from server.models import write_models
 from server.records import load_record_models
 from tasks.task_samples import SPECS
 
 KEY = "0123456789abcdef0123"
-
-
-def serve(
-    models: dict[str, Model], script: Callable[[Client], Awaitable[Any]], key: str | None = None, **settings: Any
-) -> Any:
-    async def run() -> Any:
-        async with asyncio.timeout(60), running(create_app(models, ServerSettings(**settings), key)) as client:
-            return await script(client)
-
-    return asyncio.run(run())
 
 
 def test_embeddings_have_the_form_of_openai(models: dict[str, Model]) -> None:

@@ -10,10 +10,9 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from bertsmith import Model
-from bertsmith.app.server.app import create_app
 from bertsmith.app.server.routes import ROUTES
-from bertsmith.app.server.settings import ServerSettings
-from server.asgi import Client, Reply, running
+from server import asgi
+from server.asgi import Client, Reply
 
 JSON = {"content-type": "application/json"}
 DEEP = b"[" * 100_000
@@ -21,14 +20,12 @@ LIMITS = {"max_texts": 8, "max_characters": 2000, "max_body": 20_000, "read_seco
 
 
 def serve(models: dict[str, Model], script: Callable[[Client], Awaitable[Any]], **limits: Any) -> Any:
-    async def run() -> Any:
-        app = create_app(models, ServerSettings(**{**LIMITS, **limits}))
-        async with asyncio.timeout(60), running(app) as client:
-            outcome = await script(client)
-            assert (await client.post("/fill", {"texts": ["the [MASK]"]})).status == 200, "the server goes on"
-            return outcome
+    async def continues(client: Client) -> Any:
+        outcome = await script(client)
+        assert (await client.post("/fill", {"texts": ["the [MASK]"]})).status == 200, "the server continues"
+        return outcome
 
-    return asyncio.run(run())
+    return asgi.serve(models, continues, **{**LIMITS, **limits})
 
 
 BODIES: list[tuple[str, bytes | dict[str, Any], int, str]] = [
@@ -282,7 +279,7 @@ def test_a_gzip_body_is_limited_in_its_decompressed_size_and_a_bomb_is_not_expan
         held: list[int] = []
         memory = client.app.service.held
         before = memory.hold
-        memory.hold = lambda count: (before(count), held.append(memory.count))[0]  # type: ignore[method-assign]
+        memory.hold = lambda count: (before(count), held.append(memory.count))[0]
         for size in (20_001, 50_000_000):
             bomb = gzip.compress(b" " * size)
             reply = await client.send("POST", "/fill", [bomb[:300], bomb[300:]], {**JSON, "content-encoding": "gzip"})
@@ -333,7 +330,7 @@ def test_a_body_in_chunks_is_limited_while_it_is_read(models: dict[str, Model]) 
         held = []
         memory = client.app.service.held
         before = memory.hold
-        memory.hold = lambda count: (before(count), held.append(memory.count))[0]  # type: ignore[method-assign]
+        memory.hold = lambda count: (before(count), held.append(memory.count))[0]
         reply = await client.send("POST", "/fill", [b"x" * 1000] * 100, JSON)
         assert reply.status == 413
         assert max(held) <= 20_000, "a body over the limit is not kept"

@@ -14,7 +14,7 @@ from bertsmith.app.server.settings import ServerSettings
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.model_files.metadata import ModelMetadata
-from server.asgi import Reply, running
+from server.asgi import Client, Reply, replies_to, serve
 from server.threads import in_a_thread
 from tasks.architecture_samples import config_of, tokenizer_of
 
@@ -24,12 +24,7 @@ DRAWN = {"temperature": 1.5, "top_p": 0.9, "seed": 7}
 
 def ask(models: dict[str, Model], *bodies: dict[str, Any], **limits: Any) -> list[Reply]:
     """The replies to requests that are sent at the same time."""
-
-    async def send() -> list[Reply]:
-        async with running(create_app(models, ServerSettings(**limits))) as client:
-            return list(await asyncio.gather(*(client.post("/v1/completions", body) for body in bodies)))
-
-    return asyncio.run(send())
+    return replies_to(models, *(("/v1/completions", body) for body in bodies), **limits)
 
 
 def events_of(reply: Reply) -> list[Any]:
@@ -215,10 +210,9 @@ def test_a_stream_ends_in_time_and_when_its_client_leaves(
         *_, last = events_of(ask(models, body, request_seconds=0.2)[0])
         assert "needed more than 0.2 s" in last["error"]["message"]
 
-        async def leave() -> Reply:
-            async with running(create_app(models, ServerSettings())) as client:
-                asyncio.get_running_loop().call_later(0.2, client.gone.set)
-                return await client.post("/v1/completions", body)
+        async def leave(client: Client) -> Reply:
+            asyncio.get_running_loop().call_later(0.2, client.gone.set)
+            return await client.post("/v1/completions", body)
 
-        assert "[DONE]" not in events_of(asyncio.run(leave()))
+        assert "[DONE]" not in events_of(serve(models, leave))
     assert streamed_texts(ask(models, body)[0])[0][0], "the model is free again"

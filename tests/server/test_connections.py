@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from bertsmith import Model
-from bertsmith.app.server.app import create_app
 from bertsmith.app.server.connections import EXTRA, ConnectionLimit
 from bertsmith.app.server.prometheus import Metrics
-from bertsmith.app.server.settings import ServerSettings
-from server.asgi import Client, running
+from server import asgi
+from server.asgi import Client
 
 JSON = {"content-type": "application/json"}
 
@@ -56,15 +55,10 @@ def test_a_closed_connection_makes_room() -> None:
     assert "bertsmith_connections 3.0" in metrics.text().decode()
 
 
-def serve(models: dict[str, Model], script: Callable[[Client], Awaitable[Any]], key: str | None = None) -> None:
+def serve(models: dict[str, Model], script: Callable[[Client], Awaitable[Any]], *key: str) -> None:
     """Runs a script with a client on an excess connection."""
-
-    async def run() -> None:
-        settings = ServerSettings(read_seconds=0.3, max_body=1000, max_connections=1234)
-        async with asyncio.timeout(60), running(create_app(models, settings, key)) as client:
-            await script(Client(client.app, {EXTRA: True}))
-
-    asyncio.run(run())
+    limits = {"read_seconds": 0.3, "max_body": 1000, "max_connections": 1234}
+    asgi.serve(models, script, *key, state={EXTRA: True}, **limits)
 
 
 def test_an_excess_connection_is_refused_in_the_common_format(models: dict[str, Model]) -> None:
@@ -89,7 +83,7 @@ def test_monitoring_is_answered_at_any_number_of_connections(models: dict[str, M
             reply = await client.get(path)
             assert (reply.status, reply.headers["connection"]) == (status, "close")
 
-    serve(models, script, key="0123456789abcdef")
+    serve(models, script, "0123456789abcdef")
 
 
 def test_a_body_is_read_before_it_is_refused_so_that_the_refusal_is_read(models: dict[str, Model]) -> None:

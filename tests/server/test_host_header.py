@@ -1,30 +1,18 @@
 """The names that a server answers to: its own by default, so that no web page can reach it under a name of its own."""
 
-import asyncio
 import socket
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 
 from bertsmith import Model
-from bertsmith.app.server.app import create_app
 from bertsmith.app.server.host_header import AllowedHosts, hosts_of
 from bertsmith.base.core.errors import ConfigError
-from server.asgi import Client, running
+from server.asgi import Client, serve
 
 KEY = "0123456789abcdef0123"
 LOCAL = ["localhost", "LOCALHOST:8000", "localhost.", "127.0.0.1", "127.0.0.1:8000", "127.9.9.9", "[::1]", "[::1]:80"]
 FOREIGN = ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:8000", "", ":80", "a b"]
 FOREIGN += ["localhost:80:90", "[localhost", "[::1", "::1", "user@localhost", "localhost,evil.example", "localhost/"]
-
-
-def serve(models: dict[str, Model], script: Callable[[Client], Awaitable[Any]], *options: Any) -> Any:
-    async def run() -> Any:
-        async with asyncio.timeout(60), running(create_app(models, None, *options)) as client:
-            return await script(client)
-
-    return asyncio.run(run())
 
 
 @pytest.mark.parametrize("bound", ["127.0.0.1", "localhost", "::1"])

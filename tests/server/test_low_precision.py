@@ -1,17 +1,13 @@
 """The server answers in bf16 and int8 as the library does for each text alone, to the stated tolerance."""
 
-import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bertsmith.app.server.app import create_app
-from bertsmith.app.server.settings import ServerSettings
 from bertsmith.base.machine.runtime import LOW_PRECISION_TOLERANCE
 from inference.test_mixes import KINDS, loaded, probabilities, texts, unit_vectors
-from server.asgi import Reply, running
+from server.asgi import replies_to
 
 
 @pytest.mark.parametrize(("precision", "native", "fixed"), KINDS[1:])
@@ -21,15 +17,9 @@ def test_requests_that_are_merged_are_answered_as_each_text_alone(
     model = loaded(tmp_path, precision, native, fixed, monkeypatch)
     asked = [text for text in texts() if text]
     groups = [asked[start : start + 3] for start in range(0, len(asked), 3)]
-    app = create_app({"model": model}, ServerSettings(batch_tokens=128))
-
-    async def serve() -> Sequence[Reply]:
-        async with running(app) as client:
-            classes = [client.post("/predict", {"texts": group}) for group in groups]
-            vectors = [client.post("/v1/embeddings", {"model": "model", "input": group}) for group in groups]
-            return await asyncio.gather(*classes, *vectors)
-
-    replies = asyncio.run(serve())
+    classes = [("/predict", {"texts": group}) for group in groups]
+    vectors = [("/v1/embeddings", {"model": "model", "input": group}) for group in groups]
+    replies = replies_to({"model": model}, *classes, *vectors, batch_tokens=128)
     assert [reply.status for reply in replies] == [200] * len(replies)
     classes, vectors = replies[: len(groups)], replies[len(groups) :]
     shares = [

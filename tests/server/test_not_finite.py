@@ -11,13 +11,12 @@ import torch
 
 from bertsmith import InputError, Model, NotFiniteError, WordEncoder
 from bertsmith.app.library.vector_files import embed_file
-from bertsmith.app.server.app import create_app
 from bertsmith.base.core.finite import first_not_finite
 from bertsmith.inference.vectors.jobs import TextVectors, TokenVectorsOfTexts, write_vectors
 from bertsmith.inference.vectors.token_features import TokenFeatures
 from bertsmith.tasks.datasets.text_lines import TextLines
 from bertsmith.tasks.metrics.vectors import unit
-from server.asgi import running
+from server.asgi import Client, serve
 from server.models import load_models
 
 GOOD, POISON = "the film was good", "the awful film was in one and it was a plot of the film"
@@ -81,7 +80,6 @@ def test_the_attention_view_and_the_word_layer_refuse_too(models: dict[str, Mode
 
 def test_the_answers_before_the_text_are_still_given(models: dict[str, Model]) -> None:
     predictor = models["reviews"]._predictor
-    assert predictor is not None
     from bertsmith.tasks.datasets.examples import TextExample, named_texts
 
     texts = [GOOD, "a plot", POISON, GOOD]
@@ -91,7 +89,6 @@ def test_the_answers_before_the_text_are_still_given(models: dict[str, Model]) -
     with pytest.raises(NotFiniteError, match="for line 3 of 'f'"):
         next(predicted)
     filler = models["novels"]._pretrained
-    assert filler is not None
     masked = [f"{text} [MASK]" for text in (GOOD, f"{POISON} and it was a film", POISON, GOOD)]
     filled = filler.fill_each(named_texts(masked, ["line a", "line b", "line c", "line d"]))
     assert next(filled).text == masked[0]
@@ -116,19 +113,18 @@ ROUTES: list[tuple[str, str, dict[str, Any]]] = [
 
 
 def test_the_server_refuses_such_an_item_and_answers_the_requests_next_to_it(models: dict[str, Model]) -> None:
-    async def run() -> None:
-        async with asyncio.timeout(60), running(create_app(models)) as client:
-            for path, name, body in ROUTES:
-                good = {key: value[:1] if isinstance(value, list) else value for key, value in body.items()}
-                good = {**good, "text": GOOD} if path == "/attention" else good
-                wrong, right = await asyncio.gather(
-                    client.post(path, {**body, "model": name}), client.post(path, {**good, "model": name})
-                )
-                assert (right.status, wrong.status) == (200, 422), (path, wrong)
-                assert wrong.error.startswith("expected numbers from the model for "), path
-                assert path == "/attention" or " 2; found NaN or infinity" in wrong.error, (path, wrong.error)
+    async def script(client: Client) -> None:
+        for path, name, body in ROUTES:
+            good = {key: value[:1] if isinstance(value, list) else value for key, value in body.items()}
+            good = {**good, "text": GOOD} if path == "/attention" else good
+            wrong, right = await asyncio.gather(
+                client.post(path, {**body, "model": name}), client.post(path, {**good, "model": name})
+            )
+            assert (right.status, wrong.status) == (200, 422), (path, wrong)
+            assert wrong.error.startswith("expected numbers from the model for "), path
+            assert path == "/attention" or " 2; found NaN or infinity" in wrong.error, (path, wrong.error)
 
-    asyncio.run(run())
+    serve(models, script)
 
 
 def test_a_label_without_numbers_is_named(models: dict[str, Model]) -> None:

@@ -56,7 +56,6 @@ def started(*arguments: object, limits: Sequence[str] = ()) -> Iterator[Server]:
         command = ["/bin/bash", "-c", f'{" ".join(limits)} exec "$@"', "bash", *command]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"})
     try:
-        assert process.stderr is not None
         said = b""
         for line in process.stderr:
             said += line
@@ -295,7 +294,7 @@ def test_a_client_that_reads_too_slowly_is_disconnected_and_does_not_fill_the_lo
             connection.connect(("127.0.0.1", server.port))
             connection.sendall(head.encode() + b"content-type: application/json\r\n\r\n" + body)
             result = connection.recv(16_384)
-            length, received = int(re.search(rb"content-length: (\d+)", result)[1]), len(result)  # type: ignore[index]
+            length, received = int(re.search(rb"content-length: (\d+)", result)[1]), len(result)
             while _metric(server, "bertsmith_held_bytes"):
                 time.sleep(0.05)
                 received += len(connection.recv(16_384))

@@ -7,21 +7,14 @@ from typing import Any
 
 import pytest
 
-from bertsmith.app.server.app import create_app
-from bertsmith.app.server.settings import ServerSettings
-from server.asgi import Client, Reply, running, until
+from server import asgi
+from server.asgi import Client, Reply, until
 from server.models import FakeModel
 
 
 def serve(model: FakeModel, script: Callable[[Client], Awaitable[Any]], **limits: Any) -> Any:
     """The result of a script with a client, on a server with one model."""
-
-    async def run() -> Any:
-        app = create_app({"fake": model.as_model()}, ServerSettings(**limits))
-        async with asyncio.timeout(60), running(app) as client:
-            return await script(client)
-
-    return asyncio.run(run())
+    return asgi.serve({"fake": model.as_model()}, script, **limits)
 
 
 def embed(client: Client, *texts: str) -> Awaitable[Reply]:
@@ -244,17 +237,16 @@ def test_a_stopping_server_waits_for_one_pass_and_not_for_a_whole_abandoned_text
         passes.append(1)
         assert let.wait(30), "somebody lets the model work"
 
-    async def run() -> None:
-        async with asyncio.timeout(60), running(create_app({name: model})) as client:
-            asked = asyncio.ensure_future(client.post(path, body))
-            await until(lambda: passes)
-            client.gone.set()
-            assert (await asked).body == b""
-            let.set()
+    async def script(client: Client) -> None:
+        asked = asyncio.ensure_future(client.post(path, body))
+        await until(lambda: passes)
+        client.gone.set()
+        assert (await asked).body == b""
+        let.set()
 
     hook = model.hooked[-1].register_forward_pre_hook(wait)
     try:
-        asyncio.run(run())
+        asgi.serve({name: model}, script)
     finally:
         hook.remove()
     assert len(passes) == 1
@@ -323,17 +315,12 @@ def test_an_internal_error_is_a_500_in_the_common_format_and_the_server_continue
 
 
 def test_requests_of_other_options_or_abilities_are_not_mixed(models: dict[str, Any]) -> None:
-    async def script() -> None:
-        app = create_app({"novels": models["novels"]}, ServerSettings())
-        async with running(app) as client:
-            gaps = [client.post("/fill", {"texts": ["the [MASK]"], "top": top}) for top in (1, 2, 3, 2)]
-            others = [embed(client, "the"), client.post("/next", {"pairs": [["the", "film"]]})]
-            replies = await asyncio.gather(*gaps, *others)
-            assert [reply.status for reply in replies] == [200] * 6
-            counts = [len(reply.json["predictions"][0]["gaps"][0]) for reply in replies[:4]]
-            assert counts == [1, 2, 3, 2]
-
-    asyncio.run(script())
+    gaps = [("/fill", {"texts": ["the [MASK]"], "top": top}) for top in (1, 2, 3, 2)]
+    others = [("/v1/embeddings", {"input": ["the"]}), ("/next", {"pairs": [["the", "film"]]})]
+    replies = asgi.replies_to({"novels": models["novels"]}, *gaps, *others)
+    assert [reply.status for reply in replies] == [200] * 6
+    counts = [len(reply.json["predictions"][0]["gaps"][0]) for reply in replies[:4]]
+    assert counts == [1, 2, 3, 2]
 
 
 def test_the_tokens_of_a_request_are_limited() -> None:

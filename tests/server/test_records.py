@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,14 @@ import pytest
 import bertsmith
 from bertsmith.app.cli.app import main
 from bertsmith.app.library.loading import Served, open_model
-from bertsmith.app.server.app import create_app
-from bertsmith.app.server.settings import ServerSettings
 from bertsmith.base.core import progress
 from bertsmith.base.core.errors import BertsmithError
 from bertsmith.base.core.randomness import generator
 from bertsmith.inference.word_vectors.word_vectors import WordVectors
 from codes.sample_events import DISEASES
-from server.asgi import Client, Reply, running
+from server.asgi import Client, Reply
 from server.records import load_record_models, write_codes
+from server.test_answer_size import serve
 from server.test_answer_size import test_the_bound_of_a_route_covers_its_large_replies as covers
 from server.test_same_answers import close
 
@@ -33,16 +31,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def models(folder: Path) -> dict[str, Served]:
     return load_record_models(folder)
-
-
-def serve(models: Any, script: Callable[[Client], Awaitable[Any]], **limits: Any) -> Any:
-    async def run() -> Any:
-        async with asyncio.timeout(60), running(create_app(models, ServerSettings(**limits))) as client:
-            result = await script(client)
-            assert client.app.service.held.count == 0, "nothing stays held"
-            return result
-
-    return asyncio.run(run())
 
 
 def subjects(seed: int, count: int) -> list[dict[str, Any]]:
@@ -325,7 +313,7 @@ def large_requests() -> list[tuple[str, dict[str, Any]]]:
 def test_the_bound_of_a_route_of_records_covers_its_large_replies(
     models: dict[str, Served], path: str, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    covers(models, path, body, monkeypatch)  # type: ignore[arg-type]
+    covers(models, path, body, monkeypatch)
 
 
 def test_answers_that_would_take_too_much_memory_are_refused(models: dict[str, Served]) -> None:

@@ -1,20 +1,17 @@
 """The server gives the library's answers: each item gets the same answer as alone, however requests are batched."""
 
-import asyncio
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 from bertsmith import Model
-from bertsmith.app.server.app import create_app
-from bertsmith.app.server.settings import ServerSettings
 from bertsmith.base.core.errors import BertsmithError
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.machine.runtime import BATCH_TOLERANCE
-from server.asgi import Reply, running
+from server.asgi import Reply, replies_to
 from tasks.task_samples import WORDS
 
 STRANGE = [
@@ -378,12 +375,7 @@ def _wanted(sentence: str) -> str:
 def _serve_and_compare(models: dict[str, Model], seed: int, count: int, **limits: int) -> int:
     draw = Draw(models, seed)
     asked = [draw.asked() for _ in range(count)]
-
-    async def serve() -> Sequence[Reply]:
-        async with running(create_app(models, ServerSettings(**limits))) as client:
-            return await asyncio.gather(*(client.post(request.path, request.body) for request in asked))
-
-    replies = asyncio.run(serve())
+    replies = replies_to(models, *((request.path, request.body) for request in asked), **limits)
     return sum(_check(request, reply) for request, reply in zip(asked, replies, strict=True))
 
 

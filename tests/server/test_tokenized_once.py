@@ -1,6 +1,5 @@
 """Every text of a request is tokenized once, on each route of the server and in each call of the library."""
 
-import asyncio
 import contextlib
 import io
 import threading
@@ -14,14 +13,13 @@ import pytest
 from bertsmith import Model
 from bertsmith.app.cli.app import main
 from bertsmith.app.server import routes
-from bertsmith.app.server.app import create_app
 from bertsmith.app.server.routes import ROUTES
 from bertsmith.tasks.baselines.linear import LinearModel
 from bertsmith.tasks.baselines.text_vectors import TextCosine
 from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.encoding.loading import load_frozen_encoder
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
-from server.asgi import running
+from server.asgi import replies_to
 from server.models import write_models
 from tasks.task_samples import SPECS
 
@@ -132,12 +130,8 @@ def _words(value: Any) -> list[str]:
 def test_a_route_tokenizes_each_text_once(
     models: dict[str, Model], encoded: list[str], path: str, name: str, body: dict[str, Any]
 ) -> None:
-    async def request() -> None:
-        async with running(create_app(models)) as client:
-            reply = await client.post(path, {"model": name, **body})
-            assert reply.status == 200, reply
-
-    asyncio.run(request())
+    (reply,) = replies_to(models, (path, {"model": name, **body}))
+    assert reply.status == 200, reply
     require_once(encoded, body)
 
 
