@@ -29,7 +29,7 @@ OUT = Path("s3://bucket/out")
 
 def entered(block: Callable[[Path], object]) -> Callable[[], object]:
     def enter() -> None:
-        with block(OUT):  # type: ignore[attr-defined]
+        with block(OUT):
             pytest.fail("the work began")
 
     return enter
@@ -65,11 +65,8 @@ def test_an_output_at_an_address_is_refused_and_nothing_is_made(
     monkeypatch.chdir(tmp_path)
     Path("a.txt").write_text("The boat came home.\nNobody was in it.\n\nA new story.\nIt rained.\n" * 9)
     write_base_model(Path("base"))
-    with pytest.raises(
-        InputError, match=r"on this machine; found the address '(s3|gs)://bucket/.*'; name a local"
-    ) as e:
+    with pytest.raises(InputError, match=r"on this machine; found the address '(s3|gs)://bucket/.*'; name a local"):
         CALLS[name]()
-    assert "\n" not in str(e.value)
     assert {path.name for path in tmp_path.iterdir()} <= {"a.txt", "base", "corpus"}
 
 

@@ -109,9 +109,8 @@ def test_names_that_lead_out_of_the_copy_are_refused(
     memory.pipe_file("/box/model/config.json", b"{}")
     files = [Found("memory://box/model/config.json", 2, "", inside) for inside in ("config.json", name)]
     monkeypatch.setattr(downloads, "find_files", lambda address: (files, True))
-    with pytest.raises(InputError, match=f"names of files inside 'memory://box/model'; found '{name}'") as caught:
+    with pytest.raises(InputError, match=f"names of files inside 'memory://box/model'; found '{name}'"):
         local_copy("memory://box/model")
-    assert "\n" not in str(caught.value)
     assert not list(tmp_path.rglob("*"))
 
 

@@ -36,7 +36,6 @@ def another_process(function: str, path: Path) -> Iterator["subprocess.Popen[str
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, function, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    assert process.stdout is not None
     try:
         assert process.stdout.readline() == "held\n"
         yield process

@@ -93,7 +93,7 @@ def test_a_notebook_shows_one_bar_that_is_updated_in_place(monkeypatch: pytest.M
     handle = types.SimpleNamespace(update=lambda bundle, raw: shown.append(bundle))
     display = types.SimpleNamespace(display=lambda bundle, raw, display_id: handle)
     notebook = types.SimpleNamespace(get_ipython=lambda: types.SimpleNamespace(kernel=object()), display=display)
-    monkeypatch.setitem(sys.modules, "IPython", notebook)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_BARS", 0.0)
     stderr = heard(monkeypatch)
     with Progress("reading <it>", total=4, unit="texts") as bar:
@@ -118,7 +118,7 @@ def test_a_notebook_keeps_no_bar_of_work_that_failed_or_is_over(monkeypatch: pyt
 
     kernel = types.SimpleNamespace(kernel=object())
     notebook = types.SimpleNamespace(get_ipython=lambda: kernel, display=types.SimpleNamespace(display=display))
-    monkeypatch.setitem(sys.modules, "IPython", notebook)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_BARS", 0.0)
     heard(monkeypatch)
     part = Progress("part", total=2)
@@ -140,7 +140,7 @@ def test_a_notebook_keeps_no_bar_of_work_that_failed_or_is_over(monkeypatch: pyt
 
 def test_a_session_of_ipython_without_a_notebook_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     session = types.SimpleNamespace(get_ipython=types.SimpleNamespace)
-    monkeypatch.setitem(sys.modules, "IPython", session)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "IPython", session)
     stderr = heard(monkeypatch)
     with Progress("reading", total=1, unit="texts") as bar:
         bar.advance()

@@ -79,7 +79,7 @@ def test_a_request_knows_what_was_given_and_makes_its_parts() -> None:
     changed = train("model", learning_rate=1.0, seeds=2)
     assert (changed.given, changed.seeds, changed.learning_rate) == ({"source", "learning_rate", "seeds"}, 2, 1.0)
     assert call(train, changed) is changed
-    of_numpy = train("model", seeds=np.int64(3), texts=np.array(["a.txt"]))  # type: ignore[arg-type]
+    of_numpy = train("model", seeds=np.int64(3), texts=np.array(["a.txt"]))
     assert tomllib.loads(to_file(of_numpy)) == {"model": "model", "seeds": 3, "texts": ["a.txt"]}
     assert changed.replaced(seeds=3, source=Path("other")) == train(Path("other"), learning_rate=1.0, seeds=3)
     assert changed.replaced(seeds=3).given == changed.given
@@ -112,14 +112,14 @@ def test_a_function_gets_the_values_that_it_has_parameters_for() -> None:
 )
 def test_what_cannot_be_is_refused_when_the_request_is_made(values: dict[str, object], message: str) -> None:
     with pytest.raises(bertsmith.BertsmithError) as error:
-        train("model", **values)  # type: ignore[arg-type]
+        train("model", **values)
     assert message in str(error.value)
 
 
 @pytest.mark.parametrize("source", ["", 5, None, b"model"])
 def test_a_path_is_a_text_or_a_path(source: object) -> None:
     with pytest.raises(bertsmith.InputError, match="expected the model as a path"):
-        train(source)  # type: ignore[arg-type]
+        train(source)
 
 
 def test_the_function_shows_its_parameters_and_their_help() -> None:
@@ -129,10 +129,10 @@ def test_the_function_shows_its_parameters_and_their_help() -> None:
     ]  # fmt: skip
     assert (signature.parameters["source"].annotation, signature.return_annotation) == (str | Path, Train)
     with pytest.raises(bertsmith.ConfigError) as refusal:
-        train()  # type: ignore[call-arg]
+        train()
     assert str(refusal.value) == "expected train(source, ...); found no source; give source: a model"
     with pytest.raises(bertsmith.ConfigError, match=r"\(source, \.\.\.\); found 9 arguments without a name"):
-        train(*"abcdefghi")  # type: ignore[arg-type, call-arg, misc]
+        train(*"abcdefghi")
     text = inspect.getdoc(train) or ""
     assert text.startswith("The request.\n\nArgs:\n    source: a model\n    seeds: trainings")
     assert text.index("learning_rate: the peak") < text.index("Raises:")
@@ -261,8 +261,6 @@ def test_a_table_and_a_list_of_a_file_are_taken_as_they_are(tmp_path: Path, monk
         result = CliRunner().invoke(command, ["--settings", str(path), *arguments])
         assert result.exit_code == 0, result.output
     first, second = requests
-    assert isinstance(first, CompareRequest)
-    assert isinstance(second, CompareRequest)
     assert (first.systems, first.labels, first.map_labels) == (["tf-idf", "glove"], [100, "all"], {"a=b": " c"})
     assert (second.systems, second.labels, second.map_labels) == (["ppmi", "elmo"], [100, "all"], {"f": "g"})
     path.write_text('task = "spam"\nout = "report"\nsystems = ["tf-idf,glove"]\n', encoding="utf-8")
@@ -332,9 +330,9 @@ def test_a_run_keeps_its_request_and_starts_again_from_it(tmp_path: Path) -> Non
 
 def test_an_option_of_a_task_is_refused_without_one_also_where_it_is_zero() -> None:
     adapt = REQUESTS["adapt"]
-    adapt("starter", ["a.txt"], "out", from_scratch=False, train=None).require_task()  # type: ignore[attr-defined]
+    adapt("starter", ["a.txt"], "out", from_scratch=False, train=None).require_task()
     with pytest.raises(bertsmith.ConfigError, match="--word-column needs --task"):
-        adapt("starter", ["a.txt"], "out", word_column=0).require_task()  # type: ignore[attr-defined]
+        adapt("starter", ["a.txt"], "out", word_column=0).require_task()
 
 
 def test_a_report_of_no_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,11 +355,11 @@ def test_the_defaults_that_a_help_shows_are_those_of_the_training(command: str) 
 
 
 def test_a_field_may_be_given_by_the_name_of_its_option() -> None:
-    assert train(model="model", map={"1": "Claim"}) == train("model", pairs={"1": "Claim"})  # type: ignore[call-arg]
+    assert train(model="model", map={"1": "Claim"}) == train("model", pairs={"1": "Claim"})
     with pytest.raises(bertsmith.ConfigError, match="found model and source, which are the same; leave model out"):
-        train(source="a", model="b")  # type: ignore[call-arg]
+        train(source="a", model="b")
     with pytest.raises(bertsmith.ConfigError, match="found source twice; give it by its place or by its name"):
-        train("a", model="b")  # type: ignore[call-arg]
+        train("a", model="b")
 
 
 def test_errors_name_parameters_to_python_and_options_to_the_command_line() -> None:

@@ -167,7 +167,6 @@ def test_losses_are_measured_on_the_documents_that_are_not_trained_on(documents:
     build_corpus([path], TOKENIZER, tmp_path / "corpus", held_out=0.1)
     corpus = Corpus.open(tmp_path / "corpus")
     held_out = corpus.held_out()
-    assert held_out is not None
     texts = [TOKENIZER.decode(held_out.document_tokens(number)) for number in range(held_out.num_documents)]
     assert [" ".join(sentences) for sentences in result.held_out] == texts
     assert result.documents == documents

@@ -78,7 +78,6 @@ def test_the_passages_and_their_masked_words_are_the_same_for_every_vocabulary()
 def test_the_change_is_that_of_the_means_of_the_passages() -> None:
     before, after = (WordLoss(nats=nats, words=(2, 4), characters=20) for nats in ((4.0, 8.0), (2.0, 8.0)))
     change = after.change_from(before)
-    assert change is not None
     assert change.difference == pytest.approx(-0.5)
     assert (
         WordLoss(nats=(1.0,), words=(1,), characters=3).change_from(WordLoss(nats=(2.0,), words=(1,), characters=3))

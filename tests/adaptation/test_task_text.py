@@ -88,7 +88,6 @@ def test_the_training_file_itself_is_read_without_its_labels(base: Path, labelle
     finetune(base, "classification", tmp_path / "run", train=labelled, continue_on=labelled, **ONCE)
     corpus = Corpus.open(tmp_path / "run" / "continued" / "corpus")
     held_out = corpus.held_out()
-    assert held_out is not None
     texts = [
         TOKENIZER.decode(part.document_tokens(number))
         for part in (corpus, held_out)

@@ -183,7 +183,7 @@ def test_a_column_in_which_every_row_has_its_own_label_is_refused(
     with pytest.raises(
         InputError, match="labels that rows share; found 40 labels for 40 rows; is 'note' the label col"
     ):
-        bertsmith.audit_labels(rows, tmp_path / "out", **columns)  # type: ignore[arg-type]
+        bertsmith.audit_labels(rows, tmp_path / "out", **columns)
     said = "warning: 40 labels have only one of 40 training examples each; check `label_column`\n"
     assert capsys.readouterr().err == said
     assert not (tmp_path / "out").exists()

@@ -251,7 +251,6 @@ def test_a_folder_is_read_and_converted_with_the_same_numbers(tmp_path):
     arrays = arrays_of(options())
     folder = with_weights(folder_of(tmp_path / "elmo"), arrays)
     read = load_any(folder)
-    assert read.tokenizer is not None
     assert read.tokenizer.vocabulary == VOCABULARY
     assert read.report.notes == ("1 word of vocab.txt with ## at the beginning left out",)
     assert set(read.report.mapped) == set(arrays)

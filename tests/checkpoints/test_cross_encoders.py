@@ -97,9 +97,8 @@ def test_what_is_written_again_gives_the_same_scores(single, tmp_path):
 def test_what_is_not_followed_is_refused_by_name(single, tmp_path, file, changes, named):
     shutil.copytree(single, tmp_path / "copy")
     change_json(tmp_path / "copy" / file, **changes)
-    with pytest.raises(BertsmithError, match=named) as caught:
+    with pytest.raises(BertsmithError, match=named):
         bertsmith.load(tmp_path / "copy")
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.usefixtures("quiet_transformers")

@@ -81,9 +81,8 @@ def test_scores_are_those_of_a_pipeline_or_the_folder_is_refused(classifiers, tm
     numbers = problem == "regression" and count > 1  # of which theirs gives one after the other, under names of labels
     no_choice = problem == "single_label_classification" and count == 1
     if names in ("equal", "gaps", "null") or numbers or no_choice:
-        with pytest.raises(BertsmithError) as caught:
+        with pytest.raises(BertsmithError):
             ours(path)
-        assert "\n" not in str(caught.value)
         return
     scores = ours(path)
     if labels is None and count == 3:  # theirs expects two labels, ours are numbered

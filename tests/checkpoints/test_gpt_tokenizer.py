@@ -56,7 +56,6 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(TEXTS)
 def test_ids_are_those_of_transformers(published: Path, text: str) -> None:
     ours, _ = read_gpt_tokenizer(published, ModelMetadata())
-    assert ours is not None
     assert ours.encode(text.replace("<unk>", "")).tolist() == peer(published)(text.replace("<unk>", ""))["input_ids"]
 
 
@@ -68,7 +67,6 @@ def peer(folder: Path) -> transformers.PreTrainedTokenizerBase:
 
 def test_a_folder_whose_architecture_is_not_known_is_read_by_its_pieces(published: Path) -> None:
     ours, _ = read_tokenizer(published, ModelMetadata())
-    assert ours is not None
     assert ours.encode("The unfilmed film.").tolist() == peer(published)("The unfilmed film.")["input_ids"]
     assert read_tokenizer_file(published).settings == ours.settings
 
@@ -78,8 +76,6 @@ def test_it_is_read_from_a_tokenizer_json_too_and_words_are_counted_by_their_end
 ) -> None:
     peer(published).save_pretrained(tmp_path)
     tokenizer, other = (read_gpt_tokenizer(folder, ModelMetadata())[0] for folder in (published, tmp_path))
-    assert tokenizer is not None
-    assert other is not None
     text = "The unfilmed film."
     assert tokenizer.encode(text).tolist() == other.encode(text).tolist()
     assert tokenizer.decode(tokenizer.encode(text)) == "the unfilmed film ."

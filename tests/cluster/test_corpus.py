@@ -138,7 +138,7 @@ def test_what_workers_cannot_open_is_refused(here, tmp_path) -> None:
     with pytest.raises(ConfigError, match="found stdin"):
         build_corpus_on(here, ["-"], small_tokenizer(), tmp_path / "many")
     with pytest.raises(ConfigError, match="documents that have already been read"):
-        build_corpus_on(here, [Document("a", ["The boat."])], small_tokenizer(), tmp_path / "many")  # type: ignore[list-item]
+        build_corpus_on(here, [Document("a", ["The boat."])], small_tokenizer(), tmp_path / "many")
 
 
 def test_a_full_disk_loses_nothing_and_nothing_looks_complete(here, texts, tmp_path, monkeypatch) -> None:

@@ -55,8 +55,8 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> Any:
         get_runtime_context=lambda: SimpleNamespace(gcs_address="10.0.0.7:6379"),
         nodes=lambda: [{"Alive": True, "Resources": {"CPU": 2.0}}],
     )
-    monkeypatch.setitem(sys.modules, "ray", ray)  # type: ignore[arg-type]
-    monkeypatch.setitem(sys.modules, "ray.data", data)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setitem(sys.modules, "ray.data", data)
     return ray
 
 

@@ -118,11 +118,8 @@ def test_a_second_pretraining_on_the_task_is_resumed_and_says_if_the_texts_are_t
     target = ContinuedOnTask(name="target", base=Pretraining(name="awd-lstm", architecture="awd-lstm"))
     bench = bench_of(text, tmp_path / "models", tokens=TOKENS)
     few = dataclasses.replace(bench, data=TaskData(train=examples_of("single", 2), dev=bench.data.dev))
-    with pytest.raises(
-        ConfigError, match=r"time enough for target, which gets 10% of the budget; found \d+ tokens"
-    ) as error:
+    with pytest.raises(ConfigError, match=r"time enough for target, which gets 10% of the budget; found \d+ tokens"):
         target.make(few, 1, tmp_path)
-    assert "\n" not in str(error.value)
     assert sorted(path.name for path in bench.models.iterdir()) == ["awd-lstm", "text"]
     bench = dataclasses.replace(bench, data=TaskData(train=examples_of("single", 40), dev=bench.data.dev))
     whole, resumed, results = further_pretraining.pretrain, [], []

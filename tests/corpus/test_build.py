@@ -29,7 +29,6 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def texts(corpus: Corpus | None) -> list[str]:
-    assert corpus is not None
     return [corpus.tokenizer.decode(corpus.document_tokens(number)) for number in range(corpus.num_documents)]
 
 
@@ -220,7 +219,7 @@ def test_a_tokenizer_whose_pieces_include_the_space_before_them_is_refused(tmp_p
 def test_a_path_is_no_tokenizer(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", STORY)
     with pytest.raises(ConfigError, match="expected a tokenizer; found str; take that of"):
-        build_corpus([path], "vocab.txt", tmp_path / "corpus")  # type: ignore[arg-type]
+        build_corpus([path], "vocab.txt", tmp_path / "corpus")
     assert not (tmp_path / "corpus").exists()
 
 

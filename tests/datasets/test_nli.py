@@ -164,9 +164,8 @@ def test_the_official_files_of_xnli_are_read_and_translations_have_ids_of_their_
 def test_other_files_are_refused(content: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(InputError, match=message) as error:
+    with pytest.raises(InputError, match=message):
         read_nli("snli", path)
-    assert "\n" not in str(error.value)
 
 
 def test_the_validation_file_of_snli_is_read(real_data: Path) -> None:

@@ -30,7 +30,7 @@ def conversations(count: int = 30) -> list[dict[str, Any]]:
 
 
 def read(path: Path, **options: Any) -> list[ChoiceExample]:
-    return list(read_replies(path, **options).examples)  # type: ignore[arg-type]
+    return list(read_replies(path, **options).examples)
 
 
 def right(example: ChoiceExample) -> str:
@@ -52,7 +52,7 @@ def test_equal_replies_are_never_negatives(tmp_path: Path) -> None:
         assert len(example.endings) == 10
         assert len({same(text) for text in example.endings}) == 10
     drawn = with_negatives(read(tmp_path / "a.jsonl", training=True), 4, 0)
-    assert all(len({same(text) for text in example.endings}) == 5 for example in drawn)  # type: ignore[union-attr]
+    assert all(len({same(text) for text in example.endings}) == 5 for example in drawn)
 
 
 def test_replies_to_an_equal_context_are_never_negatives(tmp_path: Path) -> None:
@@ -122,8 +122,8 @@ def test_a_list_of_replies_has_each_reply_once(tmp_path: Path) -> None:
 def test_a_dev_set_that_is_held_out_gets_candidates(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", conversations(200))
     _, data = read_task("response-selection", path, None, settings=TaskSettings())
-    assert {len(example.endings) for example in data.train} == {1}  # type: ignore[union-attr]
-    assert {len(example.endings) for example in data.dev} == {10}  # type: ignore[union-attr]
+    assert {len(example.endings) for example in data.train} == {1}
+    assert {len(example.endings) for example in data.dev} == {10}
 
 
 def test_drawing_keeps_candidates_that_are_there() -> None:

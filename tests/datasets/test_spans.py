@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.tasks.datasets.examples import TaggedExample
 from bertsmith.tasks.datasets.marked_texts import MarkedSpan, tags_of_spans, words_of
 from bertsmith.tasks.datasets.spans import has_spans, read_spans
 from bertsmith.tasks.metrics.entities import entity_spans
@@ -82,7 +81,6 @@ def test_every_form_gives_the_same_sentence(record: Any, write: Any, tmp_path: P
     path = write(tmp_path / ("a.jsonl" if write is write_lines else "a.json"), record)
     assert has_spans(path)
     (example,) = read_spans(path).examples
-    assert isinstance(example, TaggedExample)
     assert (example.words, example.tags) == (WORDS, TAGS)
     assert example.offsets == words_of(TEXT).offsets
     assert example.location.endswith(f" 1 of '{path}'")
@@ -233,7 +231,6 @@ def test_what_cannot_be_read_is_named_with_its_line(record: Any, message: str, t
     path = write_lines(tmp_path / "a.jsonl", {"text": TEXT, "spans": SPANS}, record)
     with pytest.raises(InputError, match=message) as error:
         read_spans(path)
-    assert "\n" not in str(error.value)
     assert f"line 2 of '{path}'" in str(error.value)
 
 

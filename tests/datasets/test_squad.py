@@ -199,7 +199,6 @@ def test_a_bad_file_is_one_clear_error(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match=re.escape(result.replace("PATH", str(path)))) as error:
         read_squad(path)
     assert str(path) in str(error.value)
-    assert "\n" not in str(error.value)
     assert len(str(error.value)) < 600
 
 

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertsmith.base.core.errors import ConfigError, InputError
-from bertsmith.tasks.datasets.examples import TaggedExample
 from bertsmith.tasks.datasets.marked_texts import MarkedSpan, words_of
 from bertsmith.tasks.datasets.spans import read_spans
 from bertsmith.tasks.datasets.tagged_files import read_tagged
@@ -465,7 +464,6 @@ def test_a_row_of_a_table_of_words_without_a_word_is_refused(tmp_path: Path) -> 
         read_tagged("ner", path)
     path.write_text("Sentence #,Word,POS,Tag\nSentence: 1,a,X,O\n,,,\n,b,Y,B-PER\n", encoding="utf-8")
     file = read_tagged("pos", path)
-    assert isinstance(file.examples[0], TaggedExample)
     assert (file.examples[0].words, file.examples[0].tags) == (("a", "b"), ("X", "Y"))
     assert file.skipped == ((f"line 3 of '{path}'", "no text in any column"),)
 

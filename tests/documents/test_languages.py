@@ -52,7 +52,6 @@ def build(folder: Path, out: Path, held_out: float = 0.0, workers: int = 1, **sa
 
 
 def texts(corpus: Corpus | None) -> list[str]:
-    assert corpus is not None
     return [corpus.tokenizer.decode(corpus.document_tokens(number)) for number in range(corpus.num_documents)]
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers
 
-from bertsmith.base.core.errors import BertsmithError, CheckpointError, ConfigError, InputError
+from bertsmith.base.core.errors import CheckpointError, ConfigError, InputError
 from bertsmith.base.storage.files import digest_file
 from bertsmith.inference.export import conversion as export_module
 from bertsmith.inference.export import readback as export_readback
@@ -51,11 +51,6 @@ def base(tmp_path: Path) -> Path:
         tmp_path / "base", untrained(CONFIG, seed=4), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"})
     )
     return tmp_path / "base"
-
-
-def one_line(error: BertsmithError) -> str:
-    assert "\n" not in str(error)
-    return str(error)
 
 
 @needs_onnx
@@ -183,7 +178,7 @@ def test_what_differs_is_not_written_and_what_was_there_stays(tmp_path: Path, mo
             CheckpointError, match=r"logits of model\.onnx within 0\.0001 .* nothing was written"
         ) as caught:
             export(source, tmp_path / name, to="onnx", replace=replace)
-        one_line(caught.value)
+        str(caught.value)
     assert not (tmp_path / "new").exists()
     assert {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()} == before
     assert [file for file in tmp_path.iterdir() if file.name.endswith(".partial")] == []
@@ -362,7 +357,7 @@ def test_a_tensor_that_comes_back_otherwise_is_named(
         CheckpointError, match=r"different values in mlm\.bias; different values in nsp\.bias"
     ) as caught:
         export(base, tmp_path / "out", to=to)
-    one_line(caught.value)
+    str(caught.value)
     assert not (tmp_path / "out").exists()
 
 
@@ -396,7 +391,7 @@ def test_all_faults_of_the_tensors_are_reported_at_once(base: Path, tmp_path: Pa
     write_safetensors(base / "model.safetensors", tensors)
     with pytest.raises(CheckpointError) as caught:
         export(base, tmp_path / "out", to="huggingface")
-    text = one_line(caught.value)
+    text = str(caught.value)
     for part in (
         "no bert.encoder.layer.0.output.dense.bias",
         "no bert.encoder.layer.1.output.dense.bias",

@@ -38,7 +38,6 @@ def write_model(path: Path, pieces: list[tuple[str, float]], *, kind: int = 1, t
 def test_an_albert_with_a_model_file_has_the_ids_of_transformers(tmp_path: Path) -> None:
     write_model(tmp_path / "spiece.model", unigram_pieces(["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]))
     result, _ = ARCHITECTURES["albert"].read_tokenizer(tmp_path, ModelMetadata())
-    assert result is not None
     expected = peer_tokenizer("albert")(TEXTS, add_special_tokens=False)["input_ids"]
     assert [ids.tolist() for ids in result.encode_batch(TEXTS)] == expected
     pair = peer_tokenizer("albert")("a", "b")["input_ids"]
@@ -51,7 +50,6 @@ def test_an_xlm_roberta_with_a_model_file_has_the_ids_of_transformers(tmp_path: 
     pieces = unigram_pieces(["<unk>", "<s>", "</s>"])
     write_model(tmp_path / "sentencepiece.bpe.model", pieces)
     result, _ = ARCHITECTURES["xlm-roberta"].read_tokenizer(tmp_path, ModelMetadata())
-    assert result is not None
     peer = peer_tokenizer("xlm-roberta")
     assert [ids.tolist() for ids in result.encode_batch(TEXTS)] == peer(TEXTS, add_special_tokens=False)["input_ids"]
     assert (result.vocabulary.mask_id, result.template.between) == (peer.mask_token_id, (2, 2))
@@ -61,7 +59,6 @@ def test_the_table_of_normalization_is_applied(tmp_path: Path) -> None:
     pieces = unigram_pieces(["<unk>", "<s>", "</s>"])
     write_model(tmp_path / "sentencepiece.bpe.model", pieces, table=base64.b64decode(packed({"ﬁ": "fi"})))
     result, _ = ARCHITECTURES["xlm-roberta"].read_tokenizer(tmp_path, ModelMetadata())
-    assert result is not None
     assert result.tokenize("ﬁlm") == ["▁film"]
 
 
@@ -69,7 +66,6 @@ def test_the_switches_of_an_albert_are_read(tmp_path: Path) -> None:
     write_model(tmp_path / "spiece.model", unigram_pieces(["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]))
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     result, _ = ARCHITECTURES["albert"].read_tokenizer(tmp_path, ModelMetadata())
-    assert result is not None
     assert not result.rules.lowercase
     (tmp_path / "tokenizer_config.json").write_text('{"keep_accents": 3}')
     with pytest.raises(InputError, match="true or false for keep_accents"):
@@ -80,7 +76,6 @@ def test_a_comma_after_a_digit_is_a_piece_of_its_own_in_an_albert(tmp_path: Path
     special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
     write_model(tmp_path / "spiece.model", [*unigram_pieces(special), ("9,", -1.0), ("m,", -1.0)])
     result, _ = ARCHITECTURES["albert"].read_tokenizer(tmp_path, ModelMetadata())
-    assert result is not None
     assert result.tokenize("9,") == ["\u2581", "9", ","]
     assert result.tokenize("m,") == ["\u2581", "m,"]
 
@@ -95,7 +90,6 @@ def test_a_deberta_with_a_model_file_has_the_ids_of_transformers(switches: dict[
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(switches))
     (tmp_path / "config.json").write_text('{"model_type": "deberta-v2"}')
     result, _ = ARCHITECTURES["deberta-v2"].read_tokenizer(tmp_path, ModelMetadata())
-    assert result is not None
     peer = transformers.DebertaV2Tokenizer(vocab=pieces, **switches)
     texts = [*TEXTS, " Bert's\tfilm,  so-so!\n", "\u3000the\u00a0 film\u2009"]
     assert [ids.tolist() for ids in result.encode_batch(texts)] == peer(texts, add_special_tokens=False)["input_ids"]

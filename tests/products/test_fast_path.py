@@ -38,9 +38,7 @@ def prepared(precision: str, kept: tuple[str, ...] = ()) -> TransformerEncoder:
         observe(observed)
         observed(random_batch([9, 9, 12, 30]))
         scales = observed_scales(observed)
-    encoder = prepare(model, RUNTIMES[precision], kept, scales)
-    assert isinstance(encoder, TransformerEncoder)
-    return encoder
+    return prepare(model, RUNTIMES[precision], kept, scales)
 
 
 def without_fast_paths(model: TransformerEncoder) -> TransformerEncoder:
@@ -156,7 +154,6 @@ def test_only_layers_of_bert_with_products_of_one_kind_have_a_fast_path() -> Non
 
 def depth(model: TransformerEncoder) -> int:
     """The layers of a fast path."""
-    assert isinstance(model.fast_path, PreparedFastPath)
     return model.fast_path.depth
 
 

@@ -36,7 +36,6 @@ def model_of(architecture: str) -> tuple[TransformerEncoder, Batch]:
     config = config_of(architecture)
     sizes = {"vocabulary": config.vocab_size, "num_segments": config.type_vocab_size}
     model = new_encoder(config).eval().requires_grad_(False)
-    assert isinstance(model, TransformerEncoder)
     shake(model)
     return model, random_batch([*LENGTHS, 40], **sizes)
 

@@ -74,8 +74,8 @@ def test_many_texts_are_the_texts_one_by_one(tokens: list[tuple[str, dict[str, b
     tokenizer = ours(tokens, TextRules())
     many = [*texts, "hello world " * 2000, *texts]  # long enough for the fast path
     for special in (False, "own"):
-        alone = [tokenizer.encode(text, special_tokens=special).tolist() for text in many]  # type: ignore[arg-type]
-        assert [row.tolist() for row in tokenizer.encode_batch(many, special_tokens=special)] == alone  # type: ignore[arg-type]
+        alone = [tokenizer.encode(text, special_tokens=special).tolist() for text in many]
+        assert [row.tolist() for row in tokenizer.encode_batch(many, special_tokens=special)] == alone
     encoded, starts, ends = tokenizer.encode_batch_with_offsets(many)
     rows = [tokenizer.encode_with_offsets(text) for text in many]
     assert encoded.ids.tolist() == np.concatenate([row.ids for row in rows]).tolist()

@@ -23,7 +23,6 @@ def peer(text: str) -> str:
 @given(st.text(st.sampled_from(PIECES) | st.characters(codec="utf-8"), max_size=20))
 def test_a_text_becomes_what_the_package_makes_of_it(text: str) -> None:
     steps = steps_of(STEP, "here")
-    assert steps is not None
     assert normalized(text, steps) == peer(text)
 
 
@@ -39,7 +38,6 @@ def test_a_text_becomes_what_the_package_makes_of_it(text: str) -> None:
 )
 def test_each_character_of_the_result_has_its_place(text: str, result: str, places: list[tuple[int, int]]) -> None:
     steps = steps_of(STEP, "here")
-    assert steps is not None
     assert normalized_with_places(text, steps) == (result, places)
 
 
@@ -51,7 +49,6 @@ def test_the_forms_of_unicode_are_divided_into_units_that_do_not_depend_on_each_
     import unicodedata
 
     steps = steps_of({"type": form}, "here")
-    assert steps is not None
     assert normalized(text, steps) == unicodedata.normalize(form, text)
 
 
@@ -59,7 +56,6 @@ def test_spaces_are_stripped_and_collapsed_with_their_places() -> None:
     several = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
     strip = {"type": "Strip", "strip_left": False, "strip_right": True}
     steps = steps_of({"type": "Sequence", "normalizers": [several, strip]}, "here")
-    assert steps is not None
     assert normalized_with_places("a   b  ", steps) == ("a b", [(0, 1), (1, 4), (4, 5)])
 
 

@@ -92,12 +92,12 @@ def test_composition_is_that_of_the_standard(known: object) -> None:
         character
         for character in ALL
         if unicodedata.combining(character) and known.combining(character) == unicodedata.combining(character)
-    ]  # type: ignore[attr-defined]
+    ]
     pool = [*marks, *"aeo\u09c7\u09be\u0bc6\u0bd7\u1100\u1161\u11a8\u30ab\u304b\u0928" * 20, *"\u3099\u0301\u093c" * 20]
     for _ in range(500):
         text = unicodedata.normalize("NFD", "".join(draws.choices(pool, k=draws.randint(1, 8))))
         parts = [Placed(character, index, index + 1) for index, character in enumerate(text)]
-        result = composed(parts, known)  # type: ignore[arg-type]
+        result = composed(parts, known)
         assert "".join(part.text for part in result) == unicodedata.normalize("NFC", text), ascii(text)
     assert without_accents("a\u0301\u3099") == "a\u3099"
 

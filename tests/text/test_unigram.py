@@ -86,7 +86,6 @@ FORMS = [described(), described(lowercase=False), described(splits_first=False),
 @example("\u0301 the film")
 def test_ids_and_their_text_are_those_of_the_package(description: dict[str, object], text: str) -> None:
     ours = UnigramPipeline.of(description, "here")
-    assert ours is not None
     peer = tokenizers.Tokenizer.from_str(json.dumps(description))
     (result,), expected = ours.encode_batch([text]), peer.encode(text, add_special_tokens=False)
     assert result.ids == expected.ids
@@ -98,7 +97,6 @@ def test_ids_and_their_text_are_those_of_the_package(description: dict[str, obje
 @given(text=st.text(st.sampled_from("the film wasé中文😀ﬁ½ ."), max_size=30))
 def test_characters_of_pieces_are_those_of_the_package(text: str) -> None:
     ours = UnigramPipeline.of(FORMS[1], "here")
-    assert ours is not None
     peer = tokenizers.Tokenizer.from_str(json.dumps(FORMS[1]))
     assert ours.encode_batch([text])[0].offsets == peer.encode(text, add_special_tokens=False).offsets
 

@@ -30,12 +30,14 @@ _CLOSE = 0.8  # minimum similarity of a name in a path that may have been meant,
 
 
 class BertsmithError(Exception):
-    """A mistake that the user can fix; its message is one line.
+    r"""A mistake that the user can fix; its message is one line.
 
     >>> raise InputError(expected="a text file", found="'a.bin', which is binary", fix="name a .txt file")
     Traceback (most recent call last):
     ...
     bertsmith.base.core.errors.InputError: expected a text file; found 'a.bin', which is binary; name a .txt file
+    >>> str(InputError(expected="a name", found="one\nof two lines", fix="join them"))
+    'expected a name; found one of two lines; join them'
     """
 
     def __init__(self, *, expected: str, found: str, fix: str, sentence: str = "") -> None:
