@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from bertsmith.app.library.retrieval import score_searches, search_passages
     from bertsmith.app.library.training import pretrain, write_report
     from bertsmith.app.library.translation import translate
+    from bertsmith.app.library.upgrade import upgrade
     from bertsmith.app.library.vector_files import embed_file, embed_words_of_file
     from bertsmith.app.library.video import code_features, fill_codes, match_codes, next_codes
     from bertsmith.app.library.vocabulary import learn_vocabulary
@@ -135,6 +136,7 @@ _LAZY = {
     "train_video": "bertsmith.recipes.video.run",
     "train_word_vectors": "bertsmith.inference.word_vectors.training",
     "translate": "bertsmith.app.library.translation",
+    "upgrade": "bertsmith.app.library.upgrade",
     "write_report": "bertsmith.app.library.training",
 }
 
@@ -212,6 +214,7 @@ __all__ = [
     "train_video",
     "train_word_vectors",
     "translate",
+    "upgrade",
     "write_report",
 ]
 

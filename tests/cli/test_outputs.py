@@ -27,7 +27,7 @@ INPUTS = {
     "judgements", "changes", "text", "fit_on", "source", "api_key_file", "folders", "model", "init", "file",
     "continue_on", "vectors", "pairs", "stories", "facts", "models", "general", "unlabelled", "logits",
     "segments", "events", "words", "sequences", "features", "tree", "codes", "examples", "glosses", "pair_model",
-    "replies", "calibrate",
+    "replies", "calibrate", "on",
 }  # fmt: skip
 
 
@@ -132,6 +132,7 @@ FOLDERS = {
     ("vectors train", "out"): ("vectors train texts --minimum-count 1 --replace --out", ("texts", ".")),
     ("compare", "out"): ("compare --task spam --systems one-hot --corpus texts --out", ("texts",)),
     ("audit", "out"): ("audit lines.csv --out", ("lines.csv",)),
+    ("upgrade", "out"): ("upgrade model model --on lines.txt --out", ("model", "lines.txt")),
     ("distill", "out"): ("distill --teacher model --train lines.txt --out", ("model",)),
     ("distill corpus", "out"): ("distill corpus corpus --teacher model --steps 1 --out", ("corpus", "model")),
     ("adapt", "out"): ("adapt model texts --minutes 1 --out", ("model", "texts")),

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +99,43 @@ def test_sets_have_the_labels_above_the_quantile_most_likely_first(
     assert [row["prediction"].split("|") for row in cells] == [answer["prediction"] for answer in answers]
 
 
+def test_a_saved_threshold_is_used_without_the_labelled_texts(
+    run, model: Path, rows, table: Path, tmp_path: Path
+) -> None:
+    kept = shutil.copytree(model, tmp_path / "model")
+    asked = ("predict", "--model", kept, "--device", "cpu", "--data", table, "--json")
+    fitted = run(*asked, "--calibrate", table, "--coverage", "0.9", "--save-threshold")
+    assert fitted.code == 0, fitted.err
+    assert run(*asked, "--coverage", "0.9").out == fitted.out
+    texts = [row["text"] for row in rows]
+    loaded = bertsmith.load(kept, device="cpu")
+    assert [each.promise for each in loaded.thresholds] == [{"coverage": 0.9}]
+    chosen = [list(answer.chosen) for answer in loaded.classify(texts, coverage=0.9)]
+    assert chosen == [json.loads(line)["chosen"] for line in fitted.out.splitlines()]
+    loaded.predict([{"text": texts[0]}], calibrate=rows, accuracy=0.95, save_threshold=True)
+    assert [each.promise for each in loaded.thresholds] == [{"coverage": 0.9}, {"accuracy": 0.95}]
+    labels = [answer.label or None for answer in bertsmith.load(kept, device="cpu").classify(texts, accuracy=0.95)]
+    assert labels == [answer["prediction"] for answer in loaded.predict(rows, calibrate=rows, accuracy=0.95)]
+    with pytest.raises(BertsmithError, match=r"for coverage 0.8 in fp32; found coverage 0.9, accuracy 0.95"):
+        loaded.classify(texts, coverage=0.8)
+    assert bertsmith.load(kept, device="cpu", precision="fp64").thresholds == []
+
+
+def test_a_threshold_of_other_weights_is_not_used(run, model: Path, table: Path, tmp_path: Path) -> None:
+    kept = shutil.copytree(model, tmp_path / "model")
+    asked = ("predict", "--model", kept, "--calibrate", table, "--coverage", "0.9", "--save-threshold")
+    assert run(*asked, stdin=b"the film\n").code == 0
+    values = json.loads((kept / "bertsmith.json").read_text())
+    warmer = {**values, "spec": {**values["spec"], "temperature": 1.5}}
+    (kept / "bertsmith.json").write_text(json.dumps(warmer))
+    with recorded_warnings() as warnings:
+        assert bertsmith.load(kept, device="cpu").thresholds == []
+    assert any("are of another model, and not used" in line for line in warnings)
+    (kept / "bertsmith.json").write_text(json.dumps({**values, "selections": [{"coverage": 2}]}))
+    with pytest.raises(BertsmithError, match="selections in"):
+        bertsmith.load(kept, device="cpu")
+
+
 def test_columns_are_those_of_the_labelled_texts_too(run, model: Path, rows, tmp_path: Path) -> None:
     path = tmp_path / "labelled.csv"
     pd.DataFrame(rows).rename(columns={"text": "body", "label": "kind"}).to_csv(path, index=False)
@@ -126,7 +164,8 @@ def test_a_resumed_file_needs_the_same_labelled_texts(run, model: Path, table: P
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"accuracy": 0.9}, "`accuracy` needs `calibrate`"),
+        ({"accuracy": 0.9}, "expected a model with a saved threshold for accuracy 0.9 in fp32; found none"),
+        ({"save_threshold": True}, "`save_threshold=True` needs `calibrate`"),
         ({"calibrate": []}, "`calibrate` needs `accuracy` or `coverage`"),
         ({"calibrate": [], "accuracy": 0.9, "coverage": 0.9}, "leave one of the two out"),
         ({"calibrate": [], "accuracy": 1.0}, "accuracy"),

@@ -221,7 +221,7 @@ def test_a_bag_is_served_with_the_answers_of_the_library(kept: Path) -> None:
         ):
             refused = await client.post(path, body)
             assert refused.status == 400
-            assert "has classify" in refused.error
+            assert "answers /predict with texts" in refused.error
 
     serve({"words": model}, script)
 

@@ -13,14 +13,14 @@ from bertsmith.base.core.errors import CheckpointError, InputError
 from bertsmith.base.machine.runtime import choose_inference
 from bertsmith.base.storage.files import digest_file
 from bertsmith.inference.predictors.loading import load_predictor
-from bertsmith.inference.predictors.quantization import LADDER, calibrate, note_kept_layers, quantize, require_metadata
+from bertsmith.inference.predictors.quantization import LADDER, calibrate, note_kept_layers, quantize
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.assembly import save_pretrained
 from bertsmith.models.checkpoints.int8_scales import SCALES
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
-from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.model_files.metadata import ModelMetadata, require_metadata
 from bertsmith.tasks.specs.kinds import task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
 

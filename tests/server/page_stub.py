@@ -29,14 +29,27 @@ KINDS_OF_CODES = {"diagnosis": ["flu", "gout"], "medication": ["rest"]}
 def model_of(name: str, task: str | None, *abilities: str, labels: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
     """One entry of GET /models."""
     always = {"name": name, "task": task, "labels": list(labels), "pair": None if task is None else False, "width": 3}
-    always |= {"weakness": "", "max_length": 512, "embed_length": 128, "max_question": 64 if task == "span" else 0}
+    always |= {
+        "weakness": "",
+        "thresholds": [],
+        "max_length": 512,
+        "embed_length": 128,
+        "max_question": 64 if task == "span" else 0,
+    }
     return {**always, "abilities": [*abilities, "embed", "features", "attention", "pieces"], **more}
 
 
 MODELS = [
     model_of("novels", None, "fill", "complete", "next_sentence", "rerank", "classify_by_labels"),
     model_of("reviews", "classification", "classify", labels=("negative", "positive")),
-    model_of("mails", "classification", "classify", labels=("Not Spam", "Spam"), weakness=WEAK),
+    model_of(
+        "mails",
+        "classification",
+        "classify",
+        labels=("Not Spam", "Spam"),
+        weakness=WEAK,
+        thresholds=[{"accuracy": 0.95}, {"coverage": 0.9}],
+    ),
     model_of("same", "classification", "classify", "rerank", labels=("different", "same"), pair=None),
     model_of("likeness", "regression", "score", "rerank", pair=True),
     model_of("endings", "choice", "choose"),
@@ -110,7 +123,8 @@ def answer_of(path: str, asked: dict[str, Any], models: list[dict[str, Any]]) ->
             usage = {"tokens_in": 612, "tokens_used": 512, "tokens_cut": 100}
         labels = next(model["labels"] for model in models if model["name"] == asked["model"])
         shares = dict(zip(labels, (0.0004, 0.9996), strict=True))
-        return {"predictions": [{"label": labels[1], "probabilities": shares}], "usage": usage}
+        answer = {"label": None, "chosen": []} if "accuracy" in asked else {"label": labels[1]}
+        return {"predictions": [{**answer, "probabilities": shares}], "usage": usage}
     if path == "/fill":
         gap = [{"piece": piece, "probability": p} for piece, p in (("head", 0.62), ("##room", 0.2), ("town", 0.01))]
         return {"predictions": [{"gaps": [gap] * asked["texts"][0].count("[MASK]")}], "usage": usage}

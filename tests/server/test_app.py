@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertsmith import Model
+from bertsmith import Model, load
 from bertsmith.app.server.documents import read_page
 from bertsmith.app.server.process import load_models, read_key
 from bertsmith.app.server.queue import read_at_most
@@ -22,9 +22,9 @@ from bertsmith.base.machine.runtime import BATCH_TOLERANCE
 from bertsmith.base.storage.files import read_json, write_json
 from bertsmith.tasks.metrics.vectors import crowding, unit
 from server.asgi import Client, serve
-from server.models import write_models
+from server.models import write_models, write_task_model
 from server.records import load_record_models
-from tasks.task_samples import SPECS
+from tasks.task_samples import SPECS, WORDS
 
 KEY = "0123456789abcdef0123"
 
@@ -324,7 +324,7 @@ def test_the_models_are_listed(models: dict[str, Model]) -> None:
             "name": "reviews", "task": "classification",
             "abilities": [*models["reviews"].abilities, "attention", "pieces"],
             "labels": ["negative", "positive"], "kinds": {}, "pair": False, "max_length": 32, "embed_length": 64,
-            "max_question": 0, "width": 32, "weakness": "",
+            "max_question": 0, "width": 32, "thresholds": [], "weakness": "",
         }  # fmt: skip
         assert [shown[name]["pair"] for name in ("pairs", "stars", "names", "novels")] == [True, False, None, None]
         assert (shown["answers"]["max_question"], shown["sentences"]["embed_length"]) == (9, 20)
@@ -525,6 +525,33 @@ def test_impossible_limits_are_refused(name: str, value: float) -> None:
 def test_the_budget_of_a_batch_goes_by_the_device() -> None:
     assert ServerSettings().tokens_of_batch("cpu") < ServerSettings().tokens_of_batch("cuda:0")
     assert ServerSettings(batch_tokens=7).tokens_of_batch("cuda:0") == 7
+
+
+def test_answers_with_a_saved_threshold_are_those_of_the_library(tmp_path: Path) -> None:
+    model = load(write_task_model(tmp_path / "reviews", SPECS["single"]), device="cpu")
+    texts = [f"{first} film {second}" for first in WORDS[:8] for second in WORDS[:8]]
+    rows = [{"text": text, "label": model.labels[n % 2]} for n, text in enumerate(texts)]
+    model.predict(rows, calibrate=rows, coverage=0.8, save_threshold=True)
+    right = [{**row, "label": answer.label} for row, answer in zip(rows, model.classify(texts), strict=True)]
+    model.predict(rows, calibrate=right[:16] + rows[16:32] + right[32:], accuracy=0.5, save_threshold=True)
+
+    async def script(client: Client) -> None:
+        (shown,) = (await client.get("/models")).json["models"]
+        assert shown["thresholds"] == [{"coverage": 0.8}, {"accuracy": 0.5}]
+        for promise in shown["thresholds"]:
+            reply = await client.post("/predict", {"texts": texts, **promise})
+            bare = [answer.to_dict() for answer in model.classify(texts, **promise)]
+            assert [answer["chosen"] for answer in reply.json["predictions"]] == [answer["chosen"] for answer in bare]
+            assert [answer["label"] for answer in reply.json["predictions"]] == [answer["label"] for answer in bare]
+        for body, words in (
+            ({"coverage": 0.9}, "a saved threshold for coverage 0.9 in fp32; found coverage 0.8, accuracy 0.5"),
+            ({"coverage": 1.0}, "coverage: expected"),
+            ({"coverage": 0.8, "accuracy": 0.5}, "expected 'accuracy' or 'coverage'; found both"),
+        ):
+            reply = await client.post("/predict", {"texts": texts[:1], **body})
+            assert (reply.status, words in reply.error) == (422, True), reply.error
+
+    serve({"reviews": model}, script)
 
 
 def test_messages_know_the_routes_of_all_abilities(models: dict[str, Model]) -> None:

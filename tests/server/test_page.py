@@ -218,6 +218,11 @@ def test_labels_have_percentages_and_each_model_its_examples(visit, stub):
     visit.answered(section)
     assert _lines(section, ".bars li") == ["Spam 100.0%", "Not Spam <0.1%"]
     assert _lines(section, ".note") == [f"T{WEAK[1:]}."]
+    section.get_by_label("Answer").select_option("only if 95% of the answers are right")
+    section.get_by_role("button", name="Classify").click()
+    visit.answered(section)
+    assert _lines(section, ".verdict") == ["No answer: the model is not certain enough"]
+    assert stub.asked[-1][1]["accuracy"] == 0.95
     section.get_by_label("Text").fill("my own text")
     section.get_by_label("Model").select_option("same")
     assert section.get_by_label("Text", exact=True).input_value() == "my own text"

@@ -259,6 +259,11 @@ COMMANDS = (
     Command(prediction.glue, "glue", "bertsmith glue my-cola.json my-mrpc.json"),
     Command(whole_runs.audit, "audit", "bertsmith audit my-mails.csv --model my-run/model --folds 3 --out my-audit"),
     Command(
+        whole_runs.upgrade,
+        "upgrade",
+        "bertsmith upgrade my-spam-run/model my-student/model --on my-mails.csv --out my-upgrade",
+    ),
+    Command(
         whole_runs.compare,
         "compare",
         "bertsmith compare --task spam --corpus my-text --systems one-hot,tf-idf,ppmi --seeds 1 --out my-comparison",

@@ -16,7 +16,7 @@ GROUPS: Mapping[str, str] = {
     "Use": "predict*, classify, embed*, search*, fill*, ask*, serve*, next, complete, perplexity, translate, rank, "
     "features, senses, contexts, disambiguate, gloss-pairs, memory answer, codes predict, codes anomalies, "
     "codes embed, codes fill, codes match, codes next, codes features",
-    "Compare": "evaluate*, compare*, audit, glue, quantize",
+    "Compare": "evaluate*, compare*, audit, upgrade, glue, quantize",
     "Word vectors": "vectors, vectors static, vectors train, vectors convert, vectors neighbours, vectors analogy, "
     "vectors similarity, vectors opposites, vectors show",
     "Models": "inspect*, convert*, models, sizes",
@@ -47,13 +47,14 @@ COMMON: Mapping[str, str] = {
     "distill": "teacher student out train dev unlabelled epochs seeds without-teacher device resume",
     "distill corpus": "teacher method student layers out minutes steps max-length device resume",
     "audit": "model run out next unlabelled dev folds text-column label-column group-column near device json",
+    "upgrade": "on out most passages index text-column label-column device json",
     "compare": "task train dev corpus systems minutes labels seeds out device resume",
     "features": "model out layers column device precision json resume replace",
     "vocab": "out size cased rules method column report encoding bad-bytes replace",
     "embed": "model out pooling normalize layers max-length column encoding device precision json resume replace",
     "search": "model query queries top method rerank hybrid index text-column encoding judgements json",
     "vectors train": "out method width window epochs minimum-count seed resume replace",
-    "serve": "model host port api-key-file device precision products max-held",
+    "serve": "model host port api-key-file replace on most device precision products max-held",
     "convert": "to int8 data task limit verify replace",
 }
 # The topic of the options that a settings class adds.

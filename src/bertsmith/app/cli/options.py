@@ -33,7 +33,7 @@ _JSON_KEEPS = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object per line instead of text")]
 ReplaceOutOption = Annotated[bool, typer.Option("--replace", help="overwrite the file of --out")]
 # The parameters of commands that name a model; a command with one of them has the option --verify.
-MODEL_PARAMETERS = ("model", "also", "rerank", "init", "teacher", "fill_with", "pair_model", "writer")
+MODEL_PARAMETERS = ("model", "also", "rerank", "init", "teacher", "fill_with", "pair_model", "writer", "old", "new")
 VERIFY = typer.Option("--verify", help="first compare every file of the model with its digest in bertsmith.json")
 
 

@@ -102,6 +102,7 @@ REQUESTS = Registry[type[Request]](
         "tokenize": "text.documents.request:TokenizeRequest",
         "train-translation": "recipes.translation.request:TrainTranslationRequest",
         "translate": "recipes.translation.request:TranslateRequest",
+        "upgrade": "app.library.request:UpgradeRequest",
         "vectors analogy": "inference.word_vectors.request:AnalogyRequest",
         "vectors convert": "inference.word_vectors.request:ConvertVectorsRequest",
         "vectors neighbours": "inference.word_vectors.request:NeighboursRequest",

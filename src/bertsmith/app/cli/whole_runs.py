@@ -1,4 +1,4 @@
-"""The commands of whole runs: fine-tune, adapt, distill, audit, compare."""
+"""The commands of whole runs: fine-tune, adapt, distill, audit, upgrade, compare."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +11,7 @@ from bertsmith.base.core.settings import require
 from bertsmith.base.machine.runtime import Rank
 
 if TYPE_CHECKING:
+    from bertsmith.app.library.request import UpgradeRequest
     from bertsmith.recipes.adaptation.settings import AdaptRequest
     from bertsmith.recipes.audit.request import AuditRequest
     from bertsmith.recipes.comparison.request import CompareRequest
@@ -147,6 +148,25 @@ def audit(request: "AuditRequest", json: JsonOption = False) -> None:
         return
     say(*result.lines())
     say(f"rows to look at: {result.folder / 'issues.csv'}", f"report: {result.folder / 'report.html'}")
+
+
+def upgrade(request: "UpgradeRequest", json: JsonOption = False) -> None:
+    """Show what changes when a model is replaced by another one: answers, scores, search results, time and size.
+
+    With labels, both are scored and compared by a paired test. Models without a task, such as sentence encoders, are
+    compared by the passages that are nearest to each text. `serve --replace` runs the same check.
+    """
+    from bertsmith.app.library.upgrade import upgrade as compare_models
+
+    result = call(compare_models, request)
+    if json:
+        print_json({**result.report, "changes": list(result.changes)})
+    else:
+        say(*result.lines())
+        if request.out is not None:
+            say(f"report: {Path(request.out) / 'report.html'}")
+    if not result.passes:
+        raise typer.Exit(1)
 
 
 def compare(request: "CompareRequest") -> None:

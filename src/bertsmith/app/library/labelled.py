@@ -20,7 +20,7 @@ from bertsmith.inference.predictors.request import EvaluateRequest, QuantizeRequ
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.sentence_transformers import read_recipe
-from bertsmith.models.model_files.metadata import METADATA, SIMILARITY, n_gram_folder, read_metadata
+from bertsmith.models.model_files.metadata import METADATA, SIMILARITY, n_gram_folder, read_metadata, require_metadata
 from bertsmith.recipes.finetuning.run import is_count
 from bertsmith.recipes.results.resampling import example_lines, intervals
 from bertsmith.recipes.sentence_encoders.evaluation import CLUSTERING, score_clusters, score_vectors
@@ -216,7 +216,7 @@ def quantize(request: QuantizeRequest) -> Int8Report:
         require(request.head is None, expected="no head, for vectors", found="--head", fix="omit --head")
         metric, exact, trials, calibration = _quantize_vectors(request)
     else:
-        quantization.require_metadata(folder.path)
+        require_metadata(folder.path)
         _, spec, examples = read_labelled(
             folder, local_path(request.data), request.task, request.part(ColumnSettings), request.map_labels
         )

@@ -13,7 +13,13 @@ from bertsmith.inference.predictors.loading import load_pretraining_heads
 from bertsmith.inference.predictors.perplexity import Perplexity, perplexities, require_directions
 from bertsmith.inference.predictors.predictor import Predictor, answering
 from bertsmith.inference.predictors.pretraining_heads import PretrainedPredictor
-from bertsmith.inference.predictors.request import CompleteRequest, PerplexityRequest, SamplingSettings
+from bertsmith.inference.predictors.request import (
+    CompleteRequest,
+    PerplexityRequest,
+    SamplingSettings,
+    SelectionSettings,
+)
+from bertsmith.inference.predictors.selective import selective
 from bertsmith.inference.predictors.streaming import OnText, StreamingPredictor
 from bertsmith.tasks.datasets.blocks import named_blocks, text_blocks
 from bertsmith.tasks.datasets.examples import TextExample, named_texts
@@ -39,8 +45,10 @@ def complete_texts(
 
 
 def searching(predictor: Predictor, on_text: OnText | None = None, **search: Any) -> Predictor:
-    """A predictor with other settings of its answers; see `Model.generate` and `Model.extract`."""
-    task = predictor.task
+    """A predictor with other settings of its answers; see `Model.generate`, `Model.extract` and `Model.classify`."""
+    task, shares = predictor.task, {name: search.pop(name) for name in ("accuracy", "coverage") if name in search}
+    if shares:
+        return selective(predictor, SelectionSettings(**shares))
     for name in search:
         if task.settings_of_answers:
             require_known(f"option of {OF_TASKS[task.spec.kind]}:", name, task.settings_of_answers)

@@ -98,7 +98,8 @@ def predict_lines(
         "head": None if head is None else head.__name__,
         **({} if request.replies is None else {"replies": digest_file(Path(request.replies)), "top": request.top}),
         **({"answers": search} if search else {}),
-        **({} if path is None else {"calibrate": digest_file(path), "threshold": [request.accuracy, request.coverage]}),
+        **({} if path is None else {"calibrate": digest_file(path)}),
+        **({"threshold": [request.accuracy, request.coverage]} if request.accuracy or request.coverage else {}),
         **({} if request.products == "auto" else {"products": request.products}),
     }
     yield from kept_predictions(

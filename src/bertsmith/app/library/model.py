@@ -39,7 +39,7 @@ from bertsmith.app.library.inputs import (
 )
 from bertsmith.app.library.language_models import complete_texts, searching
 from bertsmith.app.library.opening import Opening
-from bertsmith.app.library.reading import Reading, WordReading
+from bertsmith.app.library.reading import reading_of
 from bertsmith.app.library.table_answers import predicted_table, texts_of
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import counted, quiet
@@ -54,6 +54,7 @@ from bertsmith.inference.predictors.request import SelectionSettings
 from bertsmith.inference.predictors.streaming import OnText
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.token_features import TokenFeatures
+from bertsmith.models.model_files.thresholds import SavedThreshold
 from bertsmith.tasks.datasets.examples import QuestionExample, TextExample, empty_texts_note, is_blank, named_texts
 from bertsmith.tasks.encoding.engine import PREVIOUS
 from bertsmith.tasks.encoding.row_encoder import Hooked, RowEncoder
@@ -92,8 +93,7 @@ class Model:
         name: the name of the model.
         predictor: the model with a task head.
         pretrained: the model with pre-training heads.
-        embedder: the encoder alone. Exactly one of the three is given; everything else shares its weights. A predictor
-            on words has no encoder.
+        embedder: the encoder alone. Exactly one of the three is given, and shares its weights with everything else.
         parts: with `pretrained`, the trained parts beyond the encoder.
 
     Attributes:
@@ -101,6 +101,7 @@ class Model:
         task: "classification", "regression", "choice", "selection", "tagging", "span", "generation", "extraction",
             "coreference", "entities", or None.
         weakness: what the scores of its own dev or test examples say against its answers; "" if nothing.
+        thresholds: those that `predict` saved with it, in this precision; each has a `promise` of accuracy or coverage.
         abilities: the supported methods; `tokens` is always supported, `pieces` by every model with a tokenizer.
         hooked: what takes hooks in front of every pass, which may stop it: the encoder and, if it writes, the decoder.
         device: where it is computed.
@@ -140,9 +141,8 @@ class Model:
             trained = None if predictor is not None else tuple(parts)
             embedder = Embedder(loaded.engine.encoder(loaded.tokenizer, trained))
         self._by_labels: Any = None if embedder is None else LabelReader(name, predictor, embedder)
-        self.hooked: tuple[Hooked, ...] = () if embedder is None else embedder.encoder.hooked
-        if loaded is not None:
-            self.hooked = loaded.engine.hooked
+        hooked = loaded.engine if loaded is not None else None if embedder is None else embedder.encoder
+        self.hooked: tuple[Hooked, ...] = () if hooked is None else hooked.hooked
         self._embedders: dict[tuple[str, bool, str | None], Embedder] = {}
         if embedder is not None:
             self._embedders[embedder.pooling, embedder.normalize, embedder.prompt] = embedder
@@ -150,6 +150,7 @@ class Model:
         spec = None if predictor is None else predictor.task.spec
         self.task: str | None = None if spec is None else spec.kind
         self.weakness: str = "" if predictor is None else predictor.weakness
+        self.thresholds: list[SavedThreshold] = [] if predictor is None else predictor.thresholds
         self.labels: tuple[str, ...] = () if spec is None else spec.labels
         self.embed_length: int = 0 if embedder is None else embedder.max_length
         self.max_length: int = self.embed_length if spec is None else spec.settings.max_length
@@ -171,12 +172,7 @@ class Model:
         self.shows_attention: bool = self.attention_maps > 0
         self.shows_pieces: bool = encoder is not None
         self.abilities: tuple[str, ...] = find_abilities(predictor, pretrained, encoder, parts)
-        self._reading: Reading | WordReading
-        if embedder is not None:
-            self._reading = Reading(predictor, embedder, self.abilities)
-        else:
-            assert predictor is not None, "a model"
-            self._reading = WordReading(predictor)
+        self._reading = reading_of(predictor, embedder, self.abilities)
 
     def __repr__(self) -> str:
         about = f"{self.task}, {counted(len(self.labels), 'label')}" if self.labels else self.task or "no task head"
@@ -257,9 +253,13 @@ class Model:
         self._require("next_sentence")
         return self._judge(tokenized(pair_examples(pairs), self.tokenizer))
 
-    def classify(self, texts: Sequence[Text]) -> list[LabelPrediction]:
-        """The label of each text or pair, with the probabilities of all labels."""
-        return self._answered("classify", texts)
+    def classify(self, texts: Sequence[Text], **selection: float) -> list[LabelPrediction]:
+        """The label of each text or pair, with the probabilities of all labels.
+
+        Args:
+            selection: accuracy or coverage, as in `predict`, of one of `thresholds`.
+        """
+        return self._answered("classify", texts, **selection)
 
     def classify_by_labels(
         self, texts: Sequence[str], labels: Sequence[str] | Mapping[str, str], **options: Any
@@ -344,6 +344,7 @@ class Model:
         calibrate: File | None = None,
         accuracy: float | None = None,
         coverage: float | None = None,
+        save_threshold: bool = False,
         **columns: Any,
     ) -> Any:
         """The answers of the task head to a table: the columns prediction and, if there is one, probability.
@@ -353,15 +354,17 @@ class Model:
 
         Args:
             data: a file of the model's task or such a table in memory; labels are not read.
-            calibrate: labelled texts that the model was not trained on, a file or a table in memory, for one of these:
-            accuracy: the texts that the model is least certain of get no answer, None, so that this share of the other
-                answers is right.
+            calibrate: labelled texts that the model was not trained on, a file or table; else one of `thresholds`.
+            accuracy: the least certain texts get no answer, None, so that this share of the other answers is right.
             coverage: an answer is a list of labels, so that this share of the lists contains the right one.
+            save_threshold: whether the threshold is saved in the model folder.
             columns: `text_column` and the like, as in `finetune`.
         """
         if self._predictor is None:
             raise no_ability("predict", self.abilities, self.name, self.task)
-        settings = SelectionSettings(calibrate=calibrate, accuracy=accuracy, coverage=coverage)
+        settings = SelectionSettings(
+            calibrate=calibrate, accuracy=accuracy, coverage=coverage, save_threshold=save_threshold
+        )
         return predicted_table(self._predictor, data, settings, **columns)
 
     def rerank(self, query: str, passages: Sequence[str]) -> list[float]:
@@ -376,11 +379,9 @@ class Model:
         return [score for score, _ in self._score(self.read(pairs, "rerank")[0])] if pairs else []
 
     def remark(self, items: Sequence[Any], vectors: Sequence[Vectors | None] = ()) -> str:
-        """A sentence to read with the answers to some items, as the commands print it; "" if there is none.
+        """A sentence to read with the answers to some items of `read`, as the commands print it; "" if there is none.
 
-        Args:
-            items: as `read` returns them.
-            vectors: of the passages that were compared, by `compute`.
+        `vectors` are those of the passages that were compared, by `compute`.
         """
         if known := [vector for vector in vectors if vector is not None]:
             return crowding(np.stack(known))

@@ -132,3 +132,13 @@ class Reading:
     def _is_for_vectors(self, ability: str) -> bool:
         """Whether a method prepares texts as `embed` does."""
         return ability == "embed" or (ability in ("rerank", BY_LABELS) and self.predictor is None)
+
+
+def reading_of(
+    predictor: Predictor | None, embedder: Embedder | None, abilities: tuple[str, ...]
+) -> Reading | WordReading:
+    """How a model reads its inputs: as pieces, or without an encoder as words."""
+    if embedder is not None:
+        return Reading(predictor, embedder, abilities)
+    assert predictor is not None, "a model"
+    return WordReading(predictor)

@@ -1,12 +1,15 @@
-"""The parameters of `bertsmith demo`, `report` and `sizes`."""
+"""The parameters of `bertsmith demo`, `report`, `sizes` and `upgrade`."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
+from bertsmith.base.core.parameters import ComputeSettings
 from bertsmith.base.core.requests import COPIED, Request, path_field
 from bertsmith.base.core.settings import Help, help_field
+from bertsmith.base.core.tables import File
+from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.text.documents.encodings import EncodingSettings
 
 
@@ -54,3 +57,41 @@ class SizesRequest(Request):
     """The vocabulary of the models that are counted."""
 
     vocab_size: int = help_field(30522, "pieces in the vocabulary of the BERT models", least=1, most=10**9)
+
+
+@dataclasses.dataclass(frozen=True)
+class UpgradeRequest(Request, ColumnSettings, ComputeSettings):
+    """A model, the one that is to replace it, and texts that both read."""
+
+    old: Annotated[str | Path, Help("the model that is used now", flag="OLD", path="the old model", kind=str)]
+    new: Annotated[str | Path, Help("the model that is to replace it", flag="NEW", path="the new model", kind=str)]
+    on: Annotated[
+        File,
+        Help(
+            "texts that both read, with labels or without: a file of their task, or .txt with a text on each line",
+            metavar="TEXTS",
+            path="the texts",
+            kind=Path,
+            table=True,
+        ),
+    ]
+    _: dataclasses.KW_ONLY
+    passages: str | Path | None = path_field(
+        "passages that are searched, in any format of `search` [for models without a task: the texts themselves]"
+    )
+    index: str | Path | None = path_field("an index of the old model's vectors: can the new one use it?", kind=str)
+    most: float | None = help_field(
+        None,
+        "exit with code 1 if more than this share of the answers changes",
+        library="the largest share of changed answers that `Upgrade.passes`",
+        least=0,
+        most=1,
+        metavar="SHARE",
+    )
+    out: str | Path | None = help_field(
+        None,
+        "a new folder for changes.csv, upgrade.json and report.html",
+        metavar="DIR",
+        path="the folder",
+        kind=Path,
+    )

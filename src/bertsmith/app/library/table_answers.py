@@ -58,11 +58,13 @@ def predicted_table(
     for option in options:
         require_known("option of predict:", option, [field.name for field in fields])
     columns, spec = ColumnSettings(**options), predictor.task.spec
-    if selection is not None and selection.calibrate is not None:
-        labelled = as_file(selection.calibrate, "calibrate") if is_table(selection.calibrate) else None
-        path = local_path(selection.calibrate) if labelled is None else labelled.path
+    if selection is not None:
+        if selection.calibrate is not None:
+            labelled = as_file(selection.calibrate, "calibrate") if is_table(selection.calibrate) else None
+            path = local_path(selection.calibrate) if labelled is None else labelled.path
+            selection = dataclasses.replace(selection, calibrate=path)
         with parameters_named(fields):
-            predictor = selective(predictor, dataclasses.replace(selection, calibrate=path), columns)
+            predictor = selective(predictor, selection, columns)
     if _is_empty(data, OF_TASKS[spec.kind]):
         return like(data if has_rows(data) else [], {name: [] for name in names_of(predictor)})
     table = as_file(data, parameter) if is_table(data) else None

@@ -119,6 +119,7 @@ def _watch_router(service: Service) -> APIRouter:
                 "embed_length": host.model.embed_length,
                 "max_question": host.model.max_question,
                 "width": host.model.width,
+                "thresholds": host.promises,
                 "weakness": host.model.weakness,
             }
             for host in service.hosts.all

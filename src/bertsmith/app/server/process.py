@@ -29,7 +29,9 @@ from bertsmith.app.server.host_header import hosts_of, is_loopback
 from bertsmith.app.server.service import Service
 from bertsmith.app.server.settings import ServeRequest, ServerSettings
 from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.core.parameters import ComputeSettings
 from bertsmith.base.core.progress import tell, warn
+from bertsmith.base.core.settings import require
 
 if TYPE_CHECKING:
     from bertsmith.app.library.loading import Served
@@ -98,6 +100,7 @@ def serve(request: ServeRequest) -> None:
     allowed = hosts_of(host, request.allow_host)
     raise_descriptor_limit(settings.max_connections)
     with _listener(host, request.port, settings) as listener:
+        _require_upgrade(request)
         models = load_models(request.model, **request.arguments(load_models))
         if key is None and not is_loopback(host):
             warn(f"anyone who can reach {host} can use these models; require a key with --api-key-file")
@@ -123,6 +126,31 @@ def serve(request: ServeRequest) -> None:
             server.run(sockets=[listener])
         finally:
             signal.signal(signal.SIGTERM, before)
+
+
+def _require_upgrade(request: ServeRequest) -> None:
+    """Refuses a model in place of --replace that gives too many other answers."""
+    if request.replace is None or request.on is None:
+        return
+    from bertsmith.app.library.upgrade import upgrade  # needs torch
+
+    name, old = name_and_source(request.replace)
+    new = [source for chosen, source in map(name_and_source, request.model) if name in (None, chosen)]
+    require(
+        len(new) == 1,
+        expected=f"one --model {name or 'NAME'}=DIR in place of --replace {request.replace}",
+        found=str(len(new)),
+        fix="give both the same name, as in --replace NAME=DIR",
+    )
+    result = upgrade(old, new[0], on=request.on, most=request.most, **request.values(ComputeSettings))
+    for line in result.lines():
+        tell(line)
+    require(
+        result.passes,
+        expected=f"at most {request.most:.1%} of the answers of '{old}' to change in '{new[0]}'",
+        found=f"{result.share:.1%}",
+        fix=f"look at them: bertsmith upgrade {old} {new[0]} --on {request.on}; or raise --most",
+    )
 
 
 class _Server(uvicorn.Server):

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 ANSWER_SETTINGS = (
     "beam", "answers", "length_penalty", "no_repeat_ngram", "min_target_length", "max_target_length", "sentences",
 )  # fmt: skip
+SELECTING = ("accuracy", "coverage")  # of `SelectionSettings`
 ModelName = Annotated[
     str | None, Field(description="a name from GET /models; by default the first model that supports the route")
 ]
@@ -78,11 +79,29 @@ class PredictAsked(Asked):
     min_target_length: Annotated[int | None, Field(ge=0, le=10**5, description="minimum pieces of a text")] = None
     max_target_length: Annotated[int | None, Field(ge=1, le=10**5, description="maximum pieces of a text")] = None
     sentences: Annotated[int | None, Field(ge=1, le=10**4, description="sentences to choose")] = None
+    accuracy: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            lt=1,
+            description="`label` is null where the model is not certain enough, so that this share of the answers is "
+            "right; one of `thresholds` in GET /models",
+        ),
+    ] = None
+    coverage: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            lt=1,
+            description="`chosen` is a set of labels, and this share of the sets contains the right one; one of "
+            "`thresholds` in GET /models",
+        ),
+    ] = None
 
     @property
     def search(self) -> tuple[tuple[str, Any], ...]:
         """The settings of the answers that were sent."""
-        values = ((name, getattr(self, name)) for name in ANSWER_SETTINGS)
+        values = ((name, getattr(self, name)) for name in (*ANSWER_SETTINGS, *SELECTING))
         return tuple((name, value) for name, value in values if value is not None)
 
     @model_validator(mode="after")
@@ -92,6 +111,8 @@ class PredictAsked(Asked):
             raise ValueError(f"expected either 'texts' or 'questions'; found {sent}; send one of them")
         if self.questions is not None and self.search:
             raise ValueError(f"expected 'texts' with {self.search[0][0]!r}; found 'questions'; leave one of them out")
+        if self.accuracy is not None and self.coverage is not None:
+            raise ValueError("expected 'accuracy' or 'coverage'; found both; leave one of them out")
         return self
 
 
@@ -465,6 +486,9 @@ class ModelShown(BaseModel):
     embed_length: int = Field(description="maximum tokens of a text to embed")
     max_question: int = Field(description="maximum tokens of a question; 0 if it does not answer questions")
     width: int
+    thresholds: list[dict[str, float]] = Field(
+        description="values of `accuracy` or `coverage` for which a threshold was saved with the model"
+    )
     weakness: str = Field(
         description="what the scores of its own dev or test examples say against its answers; empty if nothing"
     )

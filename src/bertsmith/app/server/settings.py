@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from bertsmith.base.core.parameters import HEAD, ComputeSettings, optional
 from bertsmith.base.core.requests import Request
-from bertsmith.base.core.settings import Help, help_field, require_limits, require_number
+from bertsmith.base.core.settings import Help, help_field, require_limits, require_number, require_other
 
 if TYPE_CHECKING:
     from bertsmith.models.heads.own_head import OwnHead
@@ -115,3 +115,21 @@ class ServeRequest(Request, ServerSettings, ComputeSettings):
         (), "answer requests for this host name too, * for any; repeatable", metavar="NAME", kind=list[str]
     )
     head: "type[OwnHead] | None" = optional(None, HEAD)
+    replace: str | None = help_field(
+        None,
+        "the model that is replaced, or NAME=DIR if several are served: the new one is served only if few answers to "
+        "the texts of --on change, as `upgrade` counts them",
+        metavar="DIR",
+    )
+    on: str | Path | None = help_field(
+        None, "with --replace: a file of texts, as for `upgrade`", metavar="TEXTS", path=True, kind=Path
+    )
+    most: float = help_field(
+        0.1, "with --replace: the largest share of answers that may change", least=0, most=1, metavar="SHARE"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_other(self.replace is None or self.on is not None, "--replace", "--on")
+        for name in ("on", "most"):
+            require_other(name not in self.given or self.replace is not None, f"--{name}", "--replace")

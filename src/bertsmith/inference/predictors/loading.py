@@ -15,7 +15,7 @@ from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.pretraining_heads import PretrainedPredictor, relation_of, require_heads
 from bertsmith.models.checkpoints.onnx_folder import OnnxFolder, is_onnx_folder, read_onnx_folder
 from bertsmith.models.model_files.metadata import n_gram_folder
-from bertsmith.models.model_files.weakness import saved_baseline, weakness_of
+from bertsmith.models.model_files.weakness import saved_baseline
 from bertsmith.tasks.encoding.early_engine import EarlyEngine
 from bertsmith.tasks.encoding.engine import Engine
 from bertsmith.tasks.encoding.onnx_engine import OnnxEngine
@@ -183,5 +183,5 @@ def _exported_predictor(
     task = task_for(TaskSpec.from_dict(folder.metadata.spec, f"{folder.path}/bertsmith.json"))
     engine = OnnxEngine(folder, device=device, precision=precision, products=products, built=built)
     predictor = Predictor(engine, task, folder.tokenizer, engine.runtime)
-    predictor.weakness = weakness_of(folder.metadata)
+    predictor.describe(folder.path, folder.metadata)
     return predictor

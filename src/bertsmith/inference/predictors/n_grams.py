@@ -11,8 +11,7 @@ from bertsmith.base.core.progress import quiet
 from bertsmith.base.core.settings import require
 from bertsmith.base.machine.runtime import Runtime, require_torch
 from bertsmith.inference.predictors.predictor import Predictor
-from bertsmith.models.model_files.metadata import NGRAM_ENCODER, ModelMetadata, read_metadata
-from bertsmith.models.model_files.weakness import weakness_of
+from bertsmith.models.model_files.metadata import NGRAM_ENCODER, read_metadata
 from bertsmith.tasks.baselines.n_grams import NGramModel
 from bertsmith.tasks.baselines.word_model import WordModel, read_counted
 from bertsmith.tasks.datasets.examples import Example
@@ -29,7 +28,6 @@ class NGramPredictor(Predictor):
 
     Args:
         model: the linear model, or the counts.
-        metadata: of its folder.
         runtime: device and precision of its encoder.
     """
 
@@ -38,11 +36,9 @@ class NGramPredictor(Predictor):
     def __init__(
         self,
         model: "NGramModel | WordModel | TextCosine",
-        metadata: ModelMetadata | None = None,
         runtime: Runtime | None = None,
     ) -> None:
         self.n_grams, self.task = model, task_for(model.spec)
-        self.weakness = "" if metadata is None else weakness_of(metadata)
         self.runtime = runtime or Runtime(device="cpu", precision="fp32")
 
     def tokenized(self, examples: Sequence[Any], known: dict[str, Encoded] | None = None) -> Sequence[Any]:
@@ -85,4 +81,6 @@ def n_gram_predictor(
             found=option,
             fix="leave it out",
         )
-    return NGramPredictor(read_counted(source), read_metadata(source))
+    predictor = NGramPredictor(read_counted(source))
+    predictor.describe(source, read_metadata(source))
+    return predictor

@@ -8,12 +8,16 @@ import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.base.core.errors import BertsmithError, ConfigError, InputError, NotFiniteError
 from bertsmith.base.core.progress import Progress
 from bertsmith.base.core.settings import from_dict, require, require_number, to_dict
 from bertsmith.base.machine.runtime import Runtime
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.model_files.thresholds import SavedThreshold, saved_thresholds
+from bertsmith.models.model_files.weakness import weakness_of
 from bertsmith.tasks.datasets.blocks import characters_of, sized_blocks
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.encoding.engine import TASK, Engine
@@ -49,10 +53,13 @@ class Predictor:
 
     Attributes:
         weakness: what its own dev examples say against its answers; "" if nothing.
+        folder: its model folder, if it has one.
+        thresholds: those that are saved there for its precision, see `selective`.
         reads_pieces: whether it has a tokenizer and an encoder, unlike a model on words.
     """
 
     weakness = ""
+    folder: Path | None = None
     reads_pieces = True
 
     def __init__(self, model: "EncoderForTask | Engine", task: Task, tokenizer: Tokenizer, runtime: Runtime) -> None:
@@ -65,6 +72,17 @@ class Predictor:
                 found=f"{task.spec.settings.max_length:,} for {task.spec.title}",
                 fix="lower it in bertsmith.json, or restore the file",
             )
+
+    def describe(self, folder: Path, metadata: ModelMetadata) -> None:
+        """Sets what the metadata of its folder says of its answers."""
+        self.folder, self.weakness = folder, weakness_of(metadata)
+        saved = saved_thresholds(folder, metadata)
+        self.thresholds[:] = [each for each in saved if each.precision == self.runtime.precision]
+
+    @functools.cached_property
+    def thresholds(self) -> list[SavedThreshold]:
+        """See `Predictor`."""
+        return []
 
     @property
     def gives_several(self) -> bool:

@@ -10,7 +10,6 @@ from torch import nn
 from bertsmith.base.core.errors import CheckpointError, ConfigError, InputError
 from bertsmith.base.core.progress import quiet
 from bertsmith.base.machine.runtime import choose_inference
-from bertsmith.base.storage.files import FORMAT, read_json, write_json
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.request import INT8_LOSS
@@ -18,7 +17,7 @@ from bertsmith.models.checkpoints.int8_scales import write_scales
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.heads.own_head import OwnHead
-from bertsmith.models.model_files.metadata import KEPT_NOTE, METADATA
+from bertsmith.models.model_files.metadata import KEPT_NOTE, update_metadata
 from bertsmith.models.products.calibration import observe, observed_scales
 from bertsmith.models.products.int8_linear import InputScale
 from bertsmith.models.products.prepared import require_transformer
@@ -163,16 +162,6 @@ def calibrated(model: nn.Module, read: Callable[[Sequence[Read]], object], texts
     return Calibration(observed_scales(model), len(chosen))
 
 
-def require_metadata(folder: Path) -> None:
-    """Checks that the folder of a fine-tuned model has metadata to write into."""
-    if not (folder / METADATA).is_file():
-        raise CheckpointError(
-            expected=f"a model folder of bertsmith in '{folder}'",
-            found=f"no {METADATA}",
-            fix="write one with `bertsmith convert --to huggingface`",
-        )
-
-
 def note_kept_layers(
     folder: Path,
     metric: str,
@@ -197,9 +186,7 @@ def note_kept_layers(
     if trials[-1].fixed:
         assert calibration is not None
         note["scales"] = write_scales(load_any(folder), calibration.scales, calibration.rows)
-    path = folder / METADATA
-    before = read_json(path) if path.is_file() else {"format": FORMAT}
-    write_json(path, before | {KEPT_NOTE: note})
+    update_metadata(folder, {KEPT_NOTE: note})
 
 
 def _score(predictor: Predictor, examples: Sequence[Example]) -> float:

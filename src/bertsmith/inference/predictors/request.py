@@ -66,33 +66,44 @@ class QuantizeRequest(Request, ColumnSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SelectionSettings:
-    """When a model of one label does not answer, or answers with several, by labelled texts."""
+    """When a model of one label does not answer, or answers with several, by labelled texts.
+
+    Without `calibrate`, the threshold is one that was saved with the model.
+    """
 
     calibrate: File | None = file_field(
-        "labelled texts that the model was not trained on, a table, for --accuracy or --coverage", table=True
+        "labelled texts that the model was not trained on, a table, for --accuracy or --coverage [a threshold that was "
+        "saved with the model]",
+        table=True,
     )
     accuracy: float | None = help_field(
         None,
-        "with --calibrate: give no answer to the least certain texts, so that this share of the answers, such as 0.95, "
-        "is right",
+        "give no answer to the least certain texts, so that this share of the answers, such as 0.95, is right",
         above=0,
         below=1,
     )
     coverage: float | None = help_field(
         None,
-        "with --calibrate: answer with sets of labels, so that this share of the sets, such as 0.9, contains the right "
-        "label",
+        "answer with sets of labels, so that this share of the sets, such as 0.9, contains the right label",
         above=0,
         below=1,
+    )
+    save_threshold: bool = help_field(
+        False,
+        "with --calibrate: save the threshold in the model folder, for later predictions and for `serve`",
     )
 
     def __post_init__(self) -> None:
         require_limits(self)
-        for name in ("accuracy", "coverage"):
-            require_other(getattr(self, name) is None or self.calibrate is not None, f"--{name}", "--calibrate")
-        promised = (self.accuracy is not None) + (self.coverage is not None)
-        require_other(self.calibrate is None or promised > 0, "--calibrate", "--accuracy or --coverage")
-        _require_alone(promised < 2, "--accuracy or --coverage", "both")
+        require_other(self.calibrate is None or bool(self.promise), "--calibrate", "--accuracy or --coverage")
+        require_other(not self.save_threshold or self.calibrate is not None, "--save-threshold", "--calibrate")
+        _require_alone(len(self.promise) < 2, "--accuracy or --coverage", "both")
+
+    @property
+    def promise(self) -> dict[str, float]:
+        """The share of the answers, or of the sets, by the name of its option; empty if none is asked for."""
+        values = {"accuracy": self.accuracy, "coverage": self.coverage}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,10 +160,14 @@ class PredictRequest(Request, AnswerSettings, SelectionSettings, ColumnSettings,
             others = {"--test": self.test is not None, on_cluster: bool(on_cluster), "--also": bool(self.also)}
             for other, is_there in others.items():
                 _require_alone(not is_there, "one model and contexts on stdin or with --data, for --replies", other)
-        if self.calibrate is not None:
+        for name in ("calibrate",) if self.calibrate is not None else self.promise:
             others = {"--test": self.test is not None, "--replies": self.replies is not None, on_cluster: True}
             for other, is_there in others.items():
-                _require_alone(not (other and is_there), "texts on stdin or with --data, for --calibrate", other)
+                _require_alone(not (other and is_there), f"texts on stdin or with --data, for --{name}", other)
+        if self.save_threshold:
+            _require_alone(not self.also, "one model, for --save-threshold", "--also")
+            # A resumed file has to be of the same model folder.
+            _require_alone(self.out is None or self.data is not None, "texts of --data with --out", "--save-threshold")
         if self.test is not None:
             for name in self.values(AnswerSettings):
                 option = f"--{name.replace('_', '-')}"

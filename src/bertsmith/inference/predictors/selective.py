@@ -2,15 +2,18 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import cast
 
 import numpy as np
 
+from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import counted, tell
 from bertsmith.base.core.requests import path_or_none
 from bertsmith.base.core.settings import require
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.request import SelectionSettings
+from bertsmith.models.model_files.thresholds import promises, save_threshold
 from bertsmith.tasks.datasets.examples import Example, TextExample
 from bertsmith.tasks.datasets.file_text import quoted
 from bertsmith.tasks.datasets.labels import labels_of
@@ -58,20 +61,50 @@ class SelectivePredictor(Predictor):
         self._predictor._require_readable(examples)
 
 
-def selective(predictor: Predictor, settings: SelectionSettings, columns: ColumnSettings) -> Predictor:
-    """The predictor with a threshold that is fitted to labelled texts; the predictor itself without them.
+def selective(predictor: Predictor, settings: SelectionSettings, columns: ColumnSettings | None = None) -> Predictor:
+    """The predictor with a threshold that is fitted to labelled texts, or saved; itself if no share is asked for.
 
     Args:
         columns: of the table of labelled texts.
 
     Raises:
-        ConfigError: the model does not give each text one label.
+        ConfigError: the model does not give each text one label, or no such threshold is saved.
+        CheckpointError: its folder has no metadata to save the threshold in.
         InputError: the texts are too few, or too hard.
     """
-    calibrate, accuracy, coverage = path_or_none(settings.calibrate), settings.accuracy, settings.coverage
-    if calibrate is None:
+    calibrate, is_of_sets = path_or_none(settings.calibrate), settings.coverage is not None
+    if not settings.promise:
         return predictor
-    spec = predictor.task.spec
+    precision = predictor.runtime.precision
+    if calibrate is None:
+        saved = next((each.threshold for each in predictor.thresholds if each.promise == settings.promise), None)
+        if saved is None:
+            [(name, share)] = settings.promise.items()
+            raise ConfigError(
+                expected=f"a model with a saved threshold for {name} {share:g} in {precision}",
+                found=promises(predictor.thresholds),
+                fix="save one: `bertsmith predict --calibrate FILE --save-threshold`",
+            )
+        return SelectivePredictor(predictor, saved, sets=is_of_sets)
+    threshold, count = _fitted(predictor, calibrate, settings, columns)
+    if settings.save_threshold:
+        require(
+            predictor.folder is not None,
+            expected="one model in a folder, for --save-threshold",
+            found="another one",
+            fix="leave it out",
+        )
+        values = {**settings.promise, "threshold": threshold, "precision": precision, "examples": count}
+        saved_all = save_threshold(cast("Path", predictor.folder), **values)
+        predictor.thresholds[:] = [each for each in saved_all if each.precision == precision]
+    return SelectivePredictor(predictor, threshold, sets=is_of_sets)
+
+
+def _fitted(
+    predictor: Predictor, calibrate: Path, settings: SelectionSettings, columns: ColumnSettings | None
+) -> tuple[float, int]:
+    """The threshold that is fitted to labelled texts, and their number; see `selective`."""
+    spec, accuracy, coverage = predictor.task.spec, settings.accuracy, settings.coverage
     require(
         spec.kind == "classification" and not spec.multi_label,
         expected="a model that gives each text one label, for --calibrate",
@@ -91,7 +124,7 @@ def selective(predictor: Predictor, settings: SelectionSettings, columns: Column
             f"{about}; answers from a probability of {selection.threshold:.4f} on: {selection.answered:.0%} of the "
             f"texts, {selection.accuracy:.1%} of them right; for others at least {accuracy:.1%}, with 95% confidence"
         )
-        return SelectivePredictor(predictor, selection.threshold, sets=False)
+        return selection.threshold, len(examples)
     assert coverage is not None, "one of the two"
     number = {label: index for index, label in enumerate(spec.labels)}
     chances = np.array([prediction.probabilities for prediction in predictions])
@@ -112,4 +145,4 @@ def selective(predictor: Predictor, settings: SelectionSettings, columns: Column
         f"{about}; sets have the labels from a probability of {threshold:.4f} on, {size:.2f} on average; "
         f"{low:.1%} to {high:.1%} of the sets for other texts contain the right one (95% interval)"
     )
-    return SelectivePredictor(predictor, threshold, sets=True)
+    return threshold, len(examples)

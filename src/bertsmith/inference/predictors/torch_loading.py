@@ -12,7 +12,6 @@ from bertsmith.models.checkpoints.int8_scales import recorded_int8
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder, no_vocabulary
 from bertsmith.models.heads.own_head import OwnHead
-from bertsmith.models.model_files.weakness import weakness_of
 from bertsmith.models.products.int8_linear import InputScale
 from bertsmith.models.products.prepared import prepare
 from bertsmith.tasks.specs.kinds import task_for
@@ -40,7 +39,7 @@ def torch_predictor(
     loaded = load_for_task(folder, dataclasses.replace(task.head, own=head), keep_head=True)
     prepare(loaded.model.to(runtime.torch_device), runtime, kept, scales)
     predictor = Predictor(loaded.model, task, loaded.tokenizer, runtime)
-    predictor.weakness = weakness_of(folder.metadata)
+    predictor.describe(folder.path, folder.metadata)
     return predictor
 
 

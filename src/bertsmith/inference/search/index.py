@@ -128,7 +128,7 @@ def index_passages(
     if change is not None:
         change.require_width(embedder.width)
     keys = _keys(texts)
-    maker = _maker(embedder, change)
+    maker = maker_of(embedder, change)
     before = PassageIndex.load(path) if path is not None and path.exists() else None
     if before is not None and before.maker != maker:
         other = [name for name in {**maker, **before.maker} if before.maker.get(name) != maker.get(name)]
@@ -198,7 +198,7 @@ def _keys(texts: Sequence[str]) -> Keys:
     return np.frombuffer(digests, dtype=np.uint8).reshape(-1, _KEY_BYTES)
 
 
-def _maker(embedder: Embedder, change: VectorChange | None) -> dict[str, Any]:
+def maker_of(embedder: Embedder, change: VectorChange | None = None) -> dict[str, Any]:
     """Everything that determines the direction of a vector, as read back from JSON."""
     said = dict(embedder.settings)
     normalized = said.pop("normalize")

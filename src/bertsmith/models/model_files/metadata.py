@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bertsmith.base.core.errors import CheckpointError, InputError, VocabularyError
 from bertsmith.base.core.settings import require_labels
 from bertsmith.base.core.version import __version__
-from bertsmith.base.storage.files import FORMAT, digest_file, read_object, require_format, write_json
+from bertsmith.base.storage.files import FORMAT, digest_file, read_json, read_object, require_format, write_json
 from bertsmith.models.parts.head_inputs import VECTORS_OF_ROW
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
@@ -248,8 +248,24 @@ def digest_state(folder: Path, digests: Any) -> DigestState:
         for name, digest in digests.items()
         if Path(name).name != name or not (folder / name).is_file() or digest_file(folder / name) != digest
     ]
-    altered += [file.name for file in folder.iterdir() if _holds_weights(file) and file.name not in digests]
+    altered += [file.name for file in folder.iterdir() if holds_weights(file) and file.name not in digests]
     return DigestState(len(digests), tuple(altered))
+
+
+def require_metadata(folder: Path) -> None:
+    """Checks that the folder of a fine-tuned model has metadata to write into."""
+    if not (folder / METADATA).is_file():
+        raise CheckpointError(
+            expected=f"a model folder of bertsmith in '{folder}'",
+            found=f"no {METADATA}",
+            fix="write one with `bertsmith convert --to huggingface`",
+        )
+
+
+def update_metadata(folder: Path, values: Mapping[str, Any]) -> None:
+    """Writes values into the metadata of a model folder, next to what is there."""
+    path = folder / METADATA
+    write_json(path, (read_json(path) if path.is_file() else {"format": FORMAT}) | dict(values))
 
 
 def digests_of_model(model: str | Path) -> dict[str, str]:
@@ -282,7 +298,8 @@ def write_metadata(
     write_json(folder / METADATA, values)
 
 
-def _holds_weights(file: Path) -> bool:
+def holds_weights(file: Path) -> bool:
+    """Whether a file of a model folder is one of weights, by its name."""
     return file.suffix in (".safetensors", ".bin", ".index", ".onnx") or ".data-" in file.name
 
 

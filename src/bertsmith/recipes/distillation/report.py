@@ -85,12 +85,12 @@ def milliseconds_of(
                 except ConfigError:
                     continue  # an LSTM or a linear model has no int8
         for case, size in (("one", 1), ("batch", min(BATCH, count))):
-            for name, median in _medians({name: _repeated(ask, size) for name, ask in loaded.items()}, rounds).items():
+            for name, median in medians_of({name: repeated(ask, size) for name, ask in loaded.items()}, rounds).items():
                 result[name][precision] = {**(result[name][precision] or {}), case: round(median / size * 1000, 4)}
     return result
 
 
-def _repeated(ask: Ask, size: int) -> Callable[[], float]:
+def repeated(ask: Ask, size: int) -> Callable[[], float]:
     """Measures a call, after warming up: processor seconds of one, repeated if it is short."""
     ask(size)
     start = time.process_time()
@@ -106,7 +106,8 @@ def _repeated(ask: Ask, size: int) -> Callable[[], float]:
     return measure
 
 
-def _medians(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
+def medians_of(sides: Mapping[str, Callable[[], float]], rounds: int = ROUNDS) -> dict[str, float]:
+    """The median of each measurement, by its name; they take turns."""
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(rounds):
         for name, measure in sides.items():

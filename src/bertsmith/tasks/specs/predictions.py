@@ -27,6 +27,16 @@ class LabelPrediction(Prediction):
     # the predicted labels: the most likely one, for multi-label tasks all above the threshold, or those of a set
     chosen: tuple[str, ...]
 
+    @property
+    def outcome(self) -> str:
+        """The predicted labels."""
+        return ", ".join(self.chosen)
+
+    @property
+    def confidence(self) -> float:
+        """The probability of the most likely label."""
+        return self.probability
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {
@@ -57,6 +67,11 @@ class NumberPrediction(Prediction):
 
     value: float
 
+    @property
+    def outcome(self) -> float:
+        """The number."""
+        return float(self.value)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {"value": self.value, "cut_tokens": self.cut_tokens}
@@ -76,6 +91,16 @@ class ChoicePrediction(Prediction):
     # of a task that ranks: index, text and probability of the candidates, the best one first
     ranking: tuple[tuple[int, str, float], ...] = ()
 
+    @property
+    def outcome(self) -> str:
+        """The ending."""
+        return self.text
+
+    @property
+    def confidence(self) -> float:
+        """The probability of the ending."""
+        return self.ranking[0][2] if self.ranking else self.probabilities[self.index]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; "ranking" is left out if it is empty."""
         ranking = [dict(zip(_RANKED, candidate, strict=True)) for candidate in self.ranking]
@@ -93,8 +118,7 @@ class ChoicePrediction(Prediction):
         >>> ChoicePrediction(index=1, probabilities=(0.25, 0.75), text="he sings\nloudly").line()
         '1\t75%\the sings loudly'
         """
-        best = self.ranking[0][2] if self.ranking else self.probabilities[self.index]
-        return f"{self.index}\t{best:.0%}\t{' '.join(self.text.split())}"
+        return f"{self.index}\t{self.confidence:.0%}\t{' '.join(self.text.split())}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,6 +148,11 @@ class EntitiesPrediction(Prediction):
     offsets: tuple[tuple[int, int], ...] | None = None
     # spans with their probabilities, falling, that a lower threshold would predict
     candidates: tuple[tuple[WordSpan, float], ...] = dataclasses.field(default=(), repr=False, compare=False)
+
+    @property
+    def confidence(self) -> float | None:
+        """The lowest probability of an entity; None without entities."""
+        return min(self.probabilities, default=None)
 
     @property
     def spans(self) -> frozenset[WordSpan]:
@@ -161,6 +190,11 @@ class TagsPrediction(Prediction):
     entities: tuple[Entity, ...] = ()  # the entities that the tags mark, in order; empty if the tags have no scheme
     # the character span (start, end) of each word in its text; None if the sentence was given as words
     offsets: tuple[tuple[int, int], ...] | None = None
+
+    @property
+    def confidence(self) -> float | None:
+        """The lowest probability of a tag; None without words."""
+        return min(self.probabilities, default=None)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; an entity also has its "words" (start, end) and their lowest "probability"."""
@@ -210,6 +244,16 @@ class AnswerPrediction(Prediction):
     no_answer_probability: float | None = None
 
     @property
+    def outcome(self) -> str:
+        """The answer, or that there is none."""
+        return " ".join(self.text.split()) if self.has_answer else "(no answer)"
+
+    @property
+    def confidence(self) -> float:
+        """The probability of the answer."""
+        return self.probability
+
+    @property
     def best_answer(self) -> str:
         """The most likely answer, even if withheld; empty if no span is valid."""
         return next((text for text, _, _, _ in self.n_best if text), "")
@@ -241,8 +285,7 @@ class AnswerPrediction(Prediction):
         ...     has_answer=True).line()
         'in 1895\t50%'
         """
-        text = " ".join(self.text.split()) if self.has_answer else "(no answer)"
-        return f"{text}\t{self.probability:.0%}"
+        return f"{self.outcome}\t{self.probability:.0%}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -366,6 +409,16 @@ class MentionPrediction(Prediction):
         return "" if self.answer is None else self.answer.text
 
     @property
+    def outcome(self) -> str:
+        """The text of the candidate, or that it is none of them."""
+        return "(none)" if self.answer is None else " ".join(self.text.split())
+
+    @property
+    def confidence(self) -> float:
+        """The probability of the answer."""
+        return self.probability
+
+    @property
     def probability(self) -> float:
         """The probability of the answer."""
         return self.none_probability if self.answer is None else self.answer.probability
@@ -391,8 +444,7 @@ class MentionPrediction(Prediction):
         >>> MentionPrediction(index=0, pronoun=("she", 9, 12), candidates=(anna,), none_probability=0.25).line()
         'she\tAnna\t75%'
         """
-        answer = "(none)" if self.answer is None else " ".join(self.text.split())
-        return f"{' '.join(self.pronoun[0].split())}\t{answer}\t{self.probability:.0%}"
+        return f"{' '.join(self.pronoun[0].split())}\t{self.outcome}\t{self.probability:.0%}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -423,6 +475,11 @@ class SimilarityPrediction(Prediction):
             np.zeros(len(vectors), dtype=np.int64) if cut is None else np.asarray(cut), starts
         ).tolist()
         return list(map(SimilarityPrediction.of, np.split(vectors, starts[1:]), lost))
+
+    @property
+    def outcome(self) -> float:
+        """The cosine."""
+        return self.value
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

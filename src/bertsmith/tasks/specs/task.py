@@ -233,6 +233,16 @@ class Prediction(abc.ABC):
     def line(self) -> str:
         """One human-readable line, without a line break."""
 
+    @property
+    def outcome(self) -> str | float:
+        """What is predicted, without probabilities: a number, or else by default the line."""
+        return self.line()
+
+    @property
+    def confidence(self) -> float | None:
+        """The probability of the outcome; None (the default) if the model gives none."""
+        return None
+
 
 class Task(abc.ABC):
     """One kind of task; all methods depend only on the spec and their arguments."""

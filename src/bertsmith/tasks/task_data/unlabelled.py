@@ -12,7 +12,7 @@ from bertsmith.tasks.task_data.task_files import read_examples
 from bertsmith.tasks.task_data.typed_examples import example_of_line
 from bertsmith.text.documents.encodings import EncodingSettings
 
-_LINES = (".txt", "")  # endings of files with one example on each line
+LINES = (".txt", "")  # endings of files with one example on each line
 
 
 def read_unlabelled(path: Path, name: str, spec: TaskSpec, columns: ColumnSettings) -> list[Example]:
@@ -24,7 +24,7 @@ def read_unlabelled(path: Path, name: str, spec: TaskSpec, columns: ColumnSettin
     Raises:
         BertsmithError: there is no such file, or no example in it.
     """
-    if path.suffix.lower() not in _LINES:
+    if path.suffix.lower() not in LINES:
         return list(read_examples(name, path, columns, gold=False, scheme=spec.scheme).examples)
     if not path.is_file():
         raise InputError(expected=f"examples without labels in '{path}'", found="no such file", fix="check the path")

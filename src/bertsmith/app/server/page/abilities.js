@@ -63,9 +63,9 @@ export const ABILITIES = [
     button: "Classify",
     path: "predict",
     tellsLabels: true,
-    fields: textFields,
+    fields: labelFields,
     examples: examples.forLabels,
-    body: textBody,
+    body: (written) => ({ ...textBody(written), ...promised(written) }),
     show: showLabels,
   },
   {
@@ -252,6 +252,22 @@ function textFields(model) {
   return [FIRST, { ...SECOND, optional: reads === "maybe", hint }];
 }
 
+/** With a choice among the thresholds that were saved with the model, if there are any. */
+function labelFields(model) {
+  const fields = textFields(model);
+  if (!model.thresholds.length) return fields;
+  const choices = model.thresholds.map((promise) => {
+    const [[name, share]] = Object.entries(promise);
+    const shown = `${Math.round(1000 * share) / 10}%`;
+    return [JSON.stringify(promise), name === "accuracy" ? `only if ${shown} of the answers are right` : `a set of labels, ${shown} with the right one`];
+  });
+  return [...fields, { name: "threshold", label: "Answer", optional: true, choices: [["", "always the most likely label"], ...choices] }];
+}
+
+function promised({ threshold }) {
+  return threshold ? JSON.parse(threshold) : {};
+}
+
 function textBody({ text, pair }) {
   return { texts: [pair?.trim() ? [text, pair] : text] };
 }
@@ -292,10 +308,11 @@ function filled(text, gaps) {
   return make("p", { class: "text" }, ...parts);
 }
 
-function showLabels({ predictions: [found] }) {
+function showLabels({ predictions: [found] }, written) {
   const shares = Object.entries(found.probabilities).sort((a, b) => b[1] - a[1]);
   const chosen = found.chosen ?? [found.label].flat();
-  return [verdict(chosen.join(", ") || "None of the labels"), bars(shares, chosen)];
+  const none = promised(written).accuracy ? "No answer: the model is not certain enough" : "None of the labels";
+  return [verdict(chosen.join(", ") || none), bars(shares, chosen)];
 }
 
 function showChoice({ predictions: [found] }, { endings }) {

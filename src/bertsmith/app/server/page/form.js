@@ -75,7 +75,11 @@ export function abilityView(ability, locked) {
       "aria-describedby": hint ? hint.id : null,
       oninput: ability.live ? later : null,
     };
-    const input = field.rows === 1 ? make("input", { ...properties, type: "text" }) : make("textarea", { ...properties, rows: field.rows });
+    const input = field.choices
+      ? make("select", properties, ...field.choices.map(([choice, text]) => make("option", { value: choice, text })))
+      : field.rows === 1
+        ? make("input", { ...properties, type: "text" })
+        : make("textarea", { ...properties, rows: field.rows });
     input.value = value;
     const label = make("label", { for: id, text: field.label });
     const aid = field.inserts ? chip(`Insert ${field.inserts}`, () => insert(input, field.inserts)) : null;
@@ -93,7 +97,7 @@ export function abilityView(ability, locked) {
   }
 
   function values() {
-    return Object.fromEntries([...fields.querySelectorAll("input, textarea")].map((input) => [input.name, input.value]));
+    return Object.fromEntries([...fields.querySelectorAll("input, textarea, select")].map((input) => [input.name, input.value]));
   }
 
   function submit(event) {
