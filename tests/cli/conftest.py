@@ -29,6 +29,19 @@ class Result(NamedTuple):
     out: str
     err: str
 
+    def succeeds(self, *words: str) -> "Result":
+        """The result of a command that did its work, and printed these words."""
+        assert self.code == 0, self.err
+        for part in words:
+            assert part in self.out
+        return self
+
+    def refuses(self, *words: str) -> None:
+        """The command printed nothing but one line of error, which has these words."""
+        assert (self.code, self.out, self.err.count("\n")) == (1, "", 1), self
+        for part in words:
+            assert part in self.err
+
 
 Run = Callable[..., Result]
 
@@ -59,7 +72,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
         texts = []
         for stream in streams.values():
             stream.flush()
-            texts.append(stream.buffer.getvalue().decode("utf-8"))  # type: ignore[attr-defined]
+            texts.append(stream.buffer.getvalue().decode("utf-8"))
         return Result(code, *texts)
 
     return call

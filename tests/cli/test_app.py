@@ -79,10 +79,7 @@ def test_the_first_word_of_commands_shows_them_in_the_order_of_the_whole_help(ru
 def test_a_command_that_does_not_train_is_refused_as_several_processes(run, monkeypatch) -> None:
     """Each of them would do all of its work, and write to the same place."""
     monkeypatch.setenv("WORLD_SIZE", "2")
-    result = run("sizes")
-    assert (result.code, result.out) == (1, "")
-    assert result.err.count("\n") == 1
-    assert "one of the commands pretrain, finetune, adapt, distill, distill corpus under torchrun" in result.err
+    run("sizes").refuses("one of the commands pretrain, finetune, adapt, distill, distill corpus under torchrun")
 
 
 def test_the_version_is_printed(run) -> None:
@@ -196,9 +193,7 @@ def test_without_a_command_the_help_is_shown(run) -> None:
 
 def test_a_user_error_is_one_line_and_exit_code_one(run, tmp_path: Path) -> None:
     result = run("tokenize", "--vocab", tmp_path / "absent.txt", stdin=b"x\n")
-    assert result.code == 1
-    assert result.out == ""
-    assert result.err.count("\n") == 1
+    result.refuses()
     assert result.err.startswith("bertsmith: expected ")
     assert "absent.txt" in result.err
 
@@ -217,9 +212,7 @@ def test_an_operating_system_error_is_one_line(
     run, monkeypatch: pytest.MonkeyPatch, error: OSError, words: str
 ) -> None:
     _replace_the_command(monkeypatch, error)
-    result = run("fail")
-    assert (result.code, result.err.count("\n")) == (1, 1)
-    assert words in result.err
+    run("fail").refuses(words)
 
 
 def test_a_full_disk_names_resume_where_the_command_has_it(run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,8 +257,6 @@ def test_ctrl_c_while_waiting_for_stdin_leaves_no_traceback(vocabulary: Path) ->
         [sys.executable, "-c", program, "tokenize", "--vocab", str(vocabulary)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    assert process.stdin is not None
-    assert process.stdout is not None
     process.stdin.write(b"the man\n")
     process.stdin.flush()
     assert process.stdout.readline() == b"the man\n"  # answers before stdin ends
@@ -294,9 +285,7 @@ def test_options_come_from_the_fields_of_settings(run, monkeypatch: pytest.Monke
     wanted = BertConfig(hidden_size=24, num_attention_heads=2, is_causal=True, hidden_act="relu")
     assert seen == [("x", wanted)]
     assert "width of the hidden states [768]" in run("fail", "--help").out
-    refused = run("fail", "--hidden-size", 25)
-    assert refused.code == 1
-    assert "hidden_size divisible by num_attention_heads" in refused.err
+    run("fail", "--hidden-size", 25).refuses("hidden_size divisible by num_attention_heads")
 
 
 def test_a_field_of_two_settings_is_one_option_without_a_default_if_they_differ() -> None:

@@ -245,7 +245,6 @@ def test_languages_are_in_the_header_once(tmp_path: Path) -> None:
     assert "- languages: en 60.0 %, th 30.0 %, a-folder 10.0 %" in card
     by_hand = card.replace("language:\n- en\n- th\n", "language:\n- de\nlicense: mit\n")
     joined = with_additions(card, by_hand)
-    assert joined is not None
     data = ModelCard(joined).data
     assert (data.language, data.license) == (["en", "th"], "mit")
 

@@ -39,9 +39,8 @@ def test_without_ray_one_line_says_what_to_install(run, tmp_path, vocabulary, mo
         ("predict", "--model", model),
     ):
         answer = run(*command, "--engine", "ray", stdin=b"The boat.\n")
-        assert answer.code == 1
-        assert "expected the package ray for --engine ray; found none; install it: pip install 'bertsmith[ray]'" in (
-            answer.err
+        answer.refuses(
+            "expected the package ray for --engine ray; found none; install it: pip install 'bertsmith[ray]'"
         )
     assert not any(out.rglob("*"))
 
@@ -52,8 +51,7 @@ def unanswered(*arguments: Any) -> None:
 
 def test_an_address_without_its_host_is_refused(run) -> None:
     answer = run("corpus", "texts", "--vocab", "vocab.txt", "--out=hdfs:///user/x")
-    assert answer.code == 1
-    assert "expected the host of an address, hdfs://HOST/...; found 'hdfs:///user/x'" in answer.err
+    answer.refuses("expected the host of an address, hdfs://HOST/...; found 'hdfs:///user/x'")
 
 
 def test_resuming_needs_a_cluster(run, tmp_path, vocabulary) -> None:
@@ -129,9 +127,7 @@ REFUSED = (
 def test_other_paths_at_addresses_are_refused_before_any_work(run, command, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     answer = run(*command, "memory://box/place")
-    assert (answer.code, answer.out) == (1, "")
-    assert "on this machine; found the address 'memory://box/place'; name a local path" in answer.err
-    assert answer.err.count("\n") == 1
+    answer.refuses("on this machine; found the address 'memory://box/place'; name a local path")
     assert not list(tmp_path.iterdir())
 
 
@@ -232,10 +228,7 @@ def test_a_bucket_that_is_read_only_is_one_line_before_any_work(
     monkeypatch.setattr(storage, "pipe_file", denied)
     before = sorted(tmp_path.rglob("*"))
     for command in outputs_at("texts", "s3://texts/in/a.txt", vocabulary, model):
-        answer = run(*command)
-        assert (answer.code, answer.out) == (1, "")
-        assert f"expected permission to write '{command[-1]}'; found Access Denied" in answer.err
-        assert answer.err.count("\n") == 1
+        run(*command).refuses(f"expected permission to write '{command[-1]}'; found Access Denied")
     assert sorted(tmp_path.rglob("*")) == before
     assert storage.find("texts") == ["texts/in/a.txt"]
 
@@ -262,8 +255,5 @@ def test_an_address_that_does_not_answer_is_one_line_and_leaves_nothing(
         ("corpus", "s3://texts/a.txt", "--vocab", vocabulary, "--out", tmp_path / "corpus"),
         ("pretrain", "s3://texts/corpus", "--size", "tiny", "--steps", 2, "--out", tmp_path / "run"),
     ):
-        answer = run(*command)
-        assert (answer.code, answer.out) == (1, "")
-        assert "expected an answer from 's3://texts/" in answer.err
-        assert answer.err.count("\n") == 1
+        run(*command).refuses("expected an answer from 's3://texts/")
     assert sorted(path for path in tmp_path.rglob("*") if not path.name.endswith(".lock")) == before

@@ -28,7 +28,6 @@ def interrupted(*typed: object, after: float, program: str = PROGRAM) -> tuple[i
         [sys.executable, "-c", program, *map(str, typed)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    assert process.stdout is not None
     assert process.stdout.readline() == "started\n"
     time.sleep(after)
     process.send_signal(signal.SIGINT)
@@ -86,7 +85,6 @@ def test_an_ignored_signal_stays_ignored(vocabulary: Path) -> None:
         [sys.executable, "-c", program, "tokenize", "--vocab", str(vocabulary)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    assert process.stdout is not None
     assert process.stdout.readline() == "started\n"
     process.send_signal(signal.SIGINT)
     assert process.communicate("the man\n", timeout=60) == ("the man\n", "")

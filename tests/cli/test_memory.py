@@ -48,9 +48,7 @@ def test_what_is_wrong_is_said_in_one_line(run, tmp_path: Path) -> None:
         (("memory", "train", stories, "--out", out), b"", "--resume"),
         (("predict", "--model", out), b"Where?\n", "found a memory network; use it with `bertsmith memory answer`"),
     ):
-        result = run(*typed, stdin=stdin)
-        assert (result.code, result.out, result.err.count("\n")) == (1, "", 1), result.err
-        assert message in result.err
+        run(*typed, stdin=stdin).refuses(message)
     inspected = run("inspect", out / "model").out
     assert "model folder, memory network for memory; heads: none\n" in inspected
     assert re.search(r"^text: lower-cased, \d+ words$", inspected, re.MULTILINE)

@@ -44,7 +44,7 @@ def rows_of(script: str) -> dict[str, tuple[str, str]]:
 
 
 def options_of(command: str) -> set[str]:
-    parameters = get_command(application(command)).commands[command].params  # type: ignore[attr-defined]
+    parameters = get_command(application(command)).commands[command].params
     return {name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)}
 
 

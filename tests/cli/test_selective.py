@@ -151,8 +151,7 @@ def test_a_resumed_file_needs_the_same_labelled_texts(run, model: Path, table: P
     out, asked = tmp_path / "out.jsonl", ("predict", "--model", model, "--calibrate", table, "--coverage")
     assert run(*asked, "0.9", "--out", out, stdin=b"the film\n\xff\n").code == 1
     refused = run(*asked, "0.8", "--out", out, "--resume", stdin=b"the film\n")
-    assert refused.code == 1, refused.out
-    assert "the models and options that the predictions in" in refused.err
+    refused.refuses("the models and options that the predictions in")
     resumed = run(*asked, "0.9", "--out", out, "--resume", stdin=b"the film\nrome\n")
     assert resumed.code == 0, resumed.err
     alone = run(*asked, "0.9", "--json", stdin=b"the film\nrome\n").out.splitlines()
@@ -182,7 +181,6 @@ def test_what_cannot_be_promised_is_refused(model: Path, options: dict, message:
     with pytest.raises(BertsmithError) as error:
         bertsmith.load(model, device="cpu").predict([{"text": "the film"}], **options)
     assert message in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -191,8 +189,7 @@ def test_what_cannot_be_promised_is_refused(model: Path, options: dict, message:
 def test_models_of_other_answers_are_refused(run, table: Path, tmp_path: Path, kind: str, name: str) -> None:
     other = write_model(tmp_path / "model", kind)
     refused = run("predict", "--model", other, "--calibrate", table, "--coverage", "0.9", stdin=b"the film\n")
-    assert refused.code == 1
-    assert "expected a model that gives each text one label, for --calibrate" in refused.err
+    refused.refuses("expected a model that gives each text one label, for --calibrate")
     assert refused.err.count("\n") <= 2
 
 
@@ -212,9 +209,7 @@ def test_the_training_file_is_named_as_such(run, table: Path, tmp_path: Path) ->
 def test_options_that_do_not_go_together_are_refused(run, model: Path, table: Path, other: str) -> None:
     value = "ray" if other == "--engine" else table
     refused = run("predict", "--model", model, "--calibrate", table, "--coverage", "0.9", other, value)
-    assert refused.code == 1
-    assert f"found {other}" in refused.err
-    assert "for --calibrate" in refused.err
+    refused.refuses(f"found {other}", "for --calibrate")
 
 
 def test_evaluate_has_the_accuracy_of_the_most_certain_examples(run, model: Path, table: Path, rows) -> None:

@@ -96,9 +96,7 @@ def test_bytes_that_are_not_utf8_are_refused_after_the_lines_before_them_or_drop
 )
 @pytest.mark.parametrize("command", [["tokenize"], ["fill", "-"]])
 def test_binary_stdin_is_refused_in_one_line(run, model: Path, command: list[str], data: bytes, words: str) -> None:
-    result = run(*command, "--model", model, stdin=data)
-    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
-    assert f"expected lines of text on stdin; found {words}" in result.err
+    run(*command, "--model", model, stdin=data).refuses(f"expected lines of text on stdin; found {words}")
 
 
 def test_an_endless_line_is_refused_and_lines_before_it_are_answered(
@@ -148,8 +146,7 @@ def test_the_rules_of_the_original_code_can_be_chosen(run, vocabulary: Path) -> 
     assert usual == run("tokenize", "--vocab", vocabulary, "--rules", "huggingface", stdin=line).out
     assert (usual, google) == ("the [UNK]\n", "[UNK] [UNK]\n")
     result = run("tokenize", "--vocab", vocabulary, "--rules", "python")
-    assert (result.code, result.err.count("\n")) == (1, 1)
-    assert "expected the text rules huggingface, google or unspaced; found 'python'" in result.err
+    result.refuses("expected the text rules huggingface, google or unspaced; found 'python'")
 
 
 @pytest.mark.parametrize("command", [["tokenize"], ["inputs", "the man"]])

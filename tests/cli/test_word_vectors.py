@@ -30,9 +30,7 @@ def test_vectors_are_converted_and_answer_the_same(run, trained):
         answers = {run("vectors", typed[0], vectors, *typed[1:]).out for vectors in (trained, "v.text", "v.binary")}
         assert len(answers) == 1
         assert answers != {""}
-    again = run("vectors", "convert", trained, "--to", "text", "--out", "v.text")
-    assert (again.code, again.err.count("\n")) == (1, 1)
-    assert "--replace" in again.err
+    run("vectors", "convert", trained, "--to", "text", "--out", "v.text").refuses("--replace")
 
 
 def test_a_vector_is_shown_with_two_decimals(run, trained):

@@ -115,11 +115,11 @@ def test_a_file_of_squad_is_read_as_texts_to_write(tmp_path: Path) -> None:
     path.write_text(json.dumps(content), encoding="utf-8")
     file = read_sequences(path)
     (example,) = file.examples
-    assert example.source == "question: Where was Anna? passage: Anna was in Rome."  # type: ignore[union-attr]
-    assert example.targets == ("Rome", "in Rome")  # type: ignore[union-attr]
+    assert example.source == "question: Where was Anna? passage: Anna was in Rome."
+    assert example.targets == ("Rome", "in Rome")
     assert [reason for _, reason in file.skipped] == ["no answer in its passage"]
     unlabelled = read_sequences(path, gold=False).examples
-    assert [example.targets for example in unlabelled] == [(), ()]  # type: ignore[union-attr]
+    assert [example.targets for example in unlabelled] == [(), ()]
 
 
 def squad(path: Path, answers: Sequence[Sequence[str]]) -> Path:

@@ -62,7 +62,6 @@ class WrittenAnswer:
     """An answer in words, and the passage that it was written from.
 
     Attributes:
-        text: the answer.
         score: its log probability in nats by the model that wrote it, divided by the length penalty.
         passage: the paragraph with a likely answer, or the words around it if that is long.
         probability: of the likely answer in the passage, by the model that found it.
@@ -94,7 +93,6 @@ class DocumentAnswers:
     """What a document answers to a question.
 
     Attributes:
-        question: the question.
         has_answer: whether the model finds an answer; always true if it was not trained to find none.
         no_answer_probability: None if the model was not trained to find none.
         answers: the most likely answers, best first, of which no two overlap; without an answer, they are withheld.
@@ -273,7 +271,6 @@ class RankedSentence:
 
     Attributes:
         sentence: its number in the document, from 1.
-        text: the sentence.
         probability: of the label.
         cut_tokens: tokens cut from the sentence because it is too long for the model.
     """

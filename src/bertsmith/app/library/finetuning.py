@@ -63,7 +63,6 @@ class Chosen(NamedTuple):
     """The settings of the trainings: those of the recipe, and those that were given.
 
     Attributes:
-        recipe: its name.
         values: all settings by name.
         settings, rates: the same as settings objects.
     """

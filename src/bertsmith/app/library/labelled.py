@@ -48,7 +48,6 @@ class Evaluation:
 
     Attributes:
         task: the name of the task, such as "cola".
-        examples: number of examples.
         precision: in which the model was computed.
         products: how its linear layers were computed, see `load`; "auto" if only one way exists.
         scores: by name; fractions, coefficients, or (SQuAD) percentages; also the counts that a scorer returns.

@@ -118,7 +118,6 @@ class ModelWithRecords:
     """A model of texts that answers about records too; for what it says about itself, it is the model of texts.
 
     Args:
-        texts: the model.
         records: its other abilities.
     """
 

@@ -42,7 +42,6 @@ class SenseGroup:
     """A group of similar occurrences of a word.
 
     Attributes:
-        occurrences: number of occurrences.
         contexts: the occurrences nearest to the center of the group, each as {left, word, right}.
         beside: the mean cosine with the other word; None if there is no other word.
     """
@@ -61,7 +60,6 @@ class WordSenses:
     """The groups of a word's occurrences, largest first.
 
     Attributes:
-        word: the word.
         beside: the word that it is compared with, or None.
         groups: the groups of its occurrences.
         senses: the groups with their centers and coordinates.
@@ -190,7 +188,6 @@ class ComparedContexts:
     """A word in two contexts.
 
     Attributes:
-        word: the word.
         contexts: the two contexts, each as left, word and right.
         cosine: of the word's vectors in the two contexts.
         static: of its rows in the table of word embeddings: 1 if the word is spelled alike, whatever is around it.

@@ -51,7 +51,6 @@ class Listed:
     """A reply: a list of values under a key, and the other keys.
 
     Attributes:
-        key: the key of the list.
         values: computed while they are serialized.
         others: the other keys with their values.
         count: approximate number of values; large replies are serialized in another thread.

@@ -46,7 +46,6 @@ class Host:
 
     Args:
         name: the name used in requests.
-        model: the model.
         settings: limits.
         metrics: counters to update.
 

@@ -58,7 +58,6 @@ class Completion:
     """What a model expects after a text.
 
     Attributes:
-        text: the text.
         next: the most likely next pieces, in descending order.
         continuation: what follows the text, or is in front of it; empty if none was requested.
         pieces: the pieces of the continuation, the one next to the text first.

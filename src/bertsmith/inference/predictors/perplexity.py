@@ -38,7 +38,6 @@ class Perplexity:
         nll: the summed negative log-likelihood of the predicted pieces, in nats.
         pieces: the predicted pieces.
         words: the words between white space.
-        characters: all characters.
         unknown: those of the pieces that stand for unknown words, which any word would have been; if there are many,
             the numbers say little.
         direction: "forward" if pieces are predicted from those before them, "backward" if from those after them.

@@ -18,7 +18,6 @@ class TableWithFrozenRows(nn.Module):
 
     Args:
         weight: [V, D].
-        first: the first row that is frozen.
     """
 
     frozen: Tensor

@@ -66,7 +66,6 @@ def write_next(folder: Path, rows: Sequence[TextExample], labels: Sequence[str],
     """Writes the rows for a spreadsheet, for Label Studio and for doccano.
 
     Args:
-        labels: the names of all labels.
         probabilities: of the rows, [N, K].
     """
     names = ("text", "pair")[: len(rows[0].texts)]

@@ -75,7 +75,6 @@ class Situation:
     """What the automatic recipe depends on.
 
     Attributes:
-        task: the name of the task.
         kind: the kind of the task.
         examples: the number of training examples.
         config: the shape of the model.

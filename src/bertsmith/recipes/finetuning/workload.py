@@ -40,7 +40,6 @@ class Finetuning(Workload):
 
     Args:
         model: the encoder with the task's head.
-        task: the task.
         train: encoded training examples with targets.
         dev: examples with gold labels to evaluate on, or None.
         tokenizer: the model's tokenizer.

@@ -45,7 +45,6 @@ class MemoryTraining(Workload):
     """The workload that trains a memory network.
 
     Args:
-        stories: the training stories.
         dev: stories for evaluation.
         seed: of the order of the questions and of the ages.
 

@@ -20,7 +20,6 @@ class Translation:
     """A text in the other language.
 
     Attributes:
-        text: the translation.
         score: its log probability in nats, divided by the length penalty.
         has_ended: whether the model ended it; otherwise it has the maximum length.
     """

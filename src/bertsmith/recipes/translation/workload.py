@@ -59,8 +59,6 @@ class TranslationTraining(Workload):
     """The workload that trains an encoder-decoder on pairs.
 
     Args:
-        model: the model.
-        pairs: the training pairs.
         dev: pairs for evaluation with their ids, or None.
         tokenizer: of both sides.
         seed: of the order of the pairs and of dropout.

@@ -63,7 +63,6 @@ class VideoTraining(Workload):
     """The workload that trains a model of texts with codes.
 
     Args:
-        segments: the training segments.
         dev: segments for evaluation.
         seed: of all draws.
     """
