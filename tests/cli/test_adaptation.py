@@ -11,8 +11,7 @@ pytestmark = pytest.mark.usefixtures("drawn_charts")
 
 def test_check_says_whether_the_text_is_enough_and_writes_nothing(run, tmp_path):
     base, domain = write_base(tmp_path / "base"), write_domain(tmp_path / "domain.txt")
-    result = run("adapt", base, domain, "--check", "--max-length", 32, "--minutes", 3)
-    assert result.code == 0, result.err
+    result = run("adapt", base, domain, "--check", "--max-length", 32, "--minutes", 3).succeeds()
     lines = result.out.splitlines()
     assert lines[0] == "text: 60 documents, 2640 words"
     assert lines[1].startswith("vocabulary on held-out text: 1.")
@@ -29,8 +28,7 @@ def test_a_model_is_adapted_and_the_table_comes_first(run, tmp_path):
     )
     options = ["--vocabulary", "graft", "--steps", 2, "--max-length", 32, "--score-words", 200, "--general", general]
     out = tmp_path / "run"
-    result = run("adapt", base, domain, *options, "--out", out)
-    assert result.code == 0, result.err
+    result = run("adapt", base, domain, *options, "--out", out).succeeds()
     lines = result.out.splitlines()
     assert lines[0].split() == ["before", "after", "change"]
     assert lines[1].startswith("pieces per word")

@@ -24,8 +24,7 @@ def test_predict_searches_as_the_library_does_for_lines_and_for_a_table(run, wri
     assert len(expected[0]["answers"]) == 2
     assert expected != [answer.to_dict() for answer in load(writer).generate(LINES)]
     stdin = "".join(line + "\n" for line in LINES).encode()
-    result = run("predict", "--model", writer, *TYPED, "--json", stdin=stdin)
-    assert result.code == 0, result.err
+    result = run("predict", "--model", writer, *TYPED, "--json", stdin=stdin).succeeds()
     written = [json.loads(line) for line in result.out.splitlines()]
     assert [row["text"] for row in written] == [row["text"] for row in expected]
     assert [len(row["answers"]) for row in written] == [2, 2, 1]

@@ -26,9 +26,7 @@ from bertsmith.models.parts.config import BertConfig
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 def test_every_command_has_a_help_with_an_example(run, command) -> None:
-    result = run(command.name, "--help")
-    assert result.code == 0
-    assert command.example in result.out
+    run(command.name, "--help").succeeds(command.example)
     assert command.example.count(f"bertsmith {command.name}") == 1
 
 
@@ -67,8 +65,7 @@ def test_the_help_of_a_command_shows_its_common_options_and_the_whole_help_all_b
 @pytest.mark.parametrize("word", ["codes", "memory"])
 def test_the_first_word_of_commands_shows_them_in_the_order_of_the_whole_help(run, word) -> None:
     names = [name for group in GROUPS.values() for name, _ in grouped(group) if name.startswith(f"{word} ")]
-    result = run(word, "--help")
-    assert result.code == 0
+    result = run(word, "--help").succeeds()
     listed = re.findall(r"^  ([\w-]+)  ", result.out.split("Commands:")[1], re.MULTILINE)
     assert [f"{word} {name}" for name in listed] == names
     unknown = run(word, names[0].removeprefix(f"{word} ")[:-1])
@@ -280,8 +277,7 @@ def test_options_come_from_the_fields_of_settings(run, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(application, "COMMANDS", (Command(command, "fail", "bertsmith fail"), *COMMANDS))
     monkeypatch.setattr(application, "REQUESTS", ChainMap({"fail": ConfigRequest}, REQUESTS))
-    result = run("fail", "--hidden-size", 24, "--num-attention-heads", 2, "--is-causal", "--hidden-act", "relu")
-    assert result.code == 0, result.err
+    run("fail", "--hidden-size", 24, "--num-attention-heads", 2, "--is-causal", "--hidden-act", "relu").succeeds()
     wanted = BertConfig(hidden_size=24, num_attention_heads=2, is_causal=True, hidden_act="relu")
     assert seen == [("x", wanted)]
     assert "width of the hidden states [768]" in run("fail", "--help").out

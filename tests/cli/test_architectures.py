@@ -79,26 +79,24 @@ def test_texts_are_cut_and_shown_as_the_model_reads_them(run, architecture: str,
 def test_vectors_of_texts_and_words(run, architecture: str, pretrained: Path, lines: Path, tmp_path: Path) -> None:
     for pooling in ("mean", "cls", "max"):
         out = tmp_path / f"{pooling}.npy"
-        result = run("embed", lines, "--model", pretrained, "--out", out, "--pooling", pooling, *CPU)
-        assert result.code == 0, result.err
+        run("embed", lines, "--model", pretrained, "--out", out, "--pooling", pooling, *CPU).succeeds()
         assert np.load(out).shape == (2, 32)
     if architecture != "modernbert":  # whose masked language model has what its heads read through
         refused = run("embed", lines, "--model", pretrained, "--out", tmp_path / "p.npy", "--pooling", "pooler", *CPU)
         refused.refuses("trained pooler")
     out = tmp_path / "words.parquet"
-    assert run("features", lines, "--model", pretrained, "--out", out, "--words", "mean", *CPU).code == 0
+    run("features", lines, "--model", pretrained, "--out", out, "--words", "mean", *CPU).succeeds()
     assert pq.read_table(out)["word"].to_pylist()[:5] == "the good film was it".split()
     result = run("search", lines, "--model", pretrained, "--query", "anna was in rome .", "--top", 1, *CPU)
     assert result.out.splitlines()[0].endswith("anna was in rome .")
-    senses = run("senses", "was", lines, "--model", pretrained, *CPU)
-    assert senses.code == 0, senses.err
+    senses = run("senses", "was", lines, "--model", pretrained, *CPU).succeeds()
     assert senses.out.startswith("was: 2 occurrences")
 
 
 def test_the_pooler_of_a_bare_roberta_is_one_of_the_poolings(run, lines: Path, tmp_path: Path) -> None:
     write_peer(tmp_path / "bare", "roberta", "Model")
     out = tmp_path / "p.npy"
-    assert run("embed", lines, "--model", tmp_path / "bare", "--out", out, "--pooling", "pooler", *CPU).code == 0
+    run("embed", lines, "--model", tmp_path / "bare", "--out", out, "--pooling", "pooler", *CPU).succeeds()
     assert np.abs(np.load(out)).max() < 1  # a tanh
 
 
@@ -123,15 +121,13 @@ def test_a_task_is_trained_scored_asked_and_exported(
     assert f"- {architecture}\n" in card.split("---")[1]
     # The products of training; others may have other last digits, and one that differs can move a score.
     plain = ("--products", "plain")
-    scored = run("evaluate", "--model", model, "--data", data, "--task", task, "--json", *plain, *CPU)
-    assert scored.code == 0, scored.err
+    scored = run("evaluate", "--model", model, "--data", data, "--task", task, "--json", *plain, *CPU).succeeds()
     best = json.loads((tmp_path / "run" / "report.json").read_text())["scores"]
     scores = json.loads(scored.out)["scores"]
     assert all(scores[name] == pytest.approx(row["mean"], abs=1e-6) for name, row in best.items())
     asked = run("predict", "--model", model, *CPU, stdin=f"{TASKS[task]}\n".encode())
     assert (asked.code, len(asked.out.splitlines())) == (0, 1), asked.err
-    exported = run("convert", model, tmp_path / "onnx", "--to", "onnx", "--limit", 1e-3)
-    assert exported.code == 0, exported.err
+    run("convert", model, tmp_path / "onnx", "--to", "onnx", "--limit", 1e-3).succeeds()
     session = onnxruntime.InferenceSession(tmp_path / "onnx" / "model.onnx")
     tells_texts = config.type_vocab_size > 1 or load_any(model).metadata.reads in OF_TWO_TEXTS
     segments = ["token_type_ids"] if tells_texts else []
@@ -151,10 +147,9 @@ def test_a_task_is_trained_scored_asked_and_exported(
 def test_a_model_is_quantized(run, architecture: str, tmp_path: Path) -> None:
     write_peer(tmp_path / "theirs", architecture, "ForSequenceClassification")
     change_json(tmp_path / "theirs" / "config.json", id2label={"0": "0", "1": "1"}, label2id={"0": 0, "1": 1})
-    assert run("convert", tmp_path / "theirs", tmp_path / "model", "--to", "huggingface").code == 0
+    run("convert", tmp_path / "theirs", tmp_path / "model", "--to", "huggingface").succeeds()
     data = write_file("sst-2", tmp_path)
-    result = run("quantize", "--model", tmp_path / "model", "--data", data, "--task", "sst-2", "--limit", 1)
-    assert result.code == 0, result.err
+    run("quantize", "--model", tmp_path / "model", "--data", data, "--task", "sst-2", "--limit", 1).succeeds()
     assert "int8" in json.loads((tmp_path / "model" / "bertsmith.json").read_text())
 
 
@@ -164,9 +159,8 @@ def test_a_pretrained_model_goes_to_onnx_and_tells_how_to_use_it(
 ) -> None:
     pytest.importorskip("onnxruntime", reason="needs the extra export")
     config = load_any(pretrained).config
-    result = run("convert", pretrained, tmp_path / "onnx", "--to", "onnx", "--int8")
-    assert result.code == 0, result.err
-    assert run("convert", pretrained, tmp_path / "again", "--to", "huggingface").code == 0
+    run("convert", pretrained, tmp_path / "onnx", "--to", "onnx", "--int8").succeeds()
+    run("convert", pretrained, tmp_path / "again", "--to", "huggingface").succeeds()
     card = (tmp_path / "again" / "README.md").read_text(encoding="utf-8")
     assert f"# {config.display_name}, pre-trained" in card
     assert 'bertsmith fill --model . "A [MASK] ."' in card
@@ -201,8 +195,7 @@ def test_pretraining_continues_where_the_corpus_and_the_heads_are_those_of_the_m
         run(*command, objective).refuses("no next-sentence head", "--objective mlm")
         assert not (tmp_path / "run").exists()
     run(*command, "left-to-right").refuses("cannot say left-to-right")
-    done = run(*command, "mlm")
-    assert done.code == 0, done.err
+    run(*command, "mlm").succeeds()
     folder = load_any(tmp_path / "run" / "model")
     assert (folder.config.model_type, folder.parts) == (architecture, ("mlm",))
     assert load_pretraining_heads(folder, device="cpu", needs=["mlm"]).fill("the [MASK] was")

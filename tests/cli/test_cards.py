@@ -193,7 +193,7 @@ def test_a_card_names_the_other_tools_that_read_the_files(tmp_path):
 def test_the_card_of_an_export_shows_what_runs_there(tmp_path, run, monkeypatch, capsys):
     pytest.importorskip("onnxruntime")
     folder = written(tmp_path, "single")
-    assert run("convert", folder, tmp_path / "onnx", "--to", "onnx").code == 0
+    run("convert", folder, tmp_path / "onnx", "--to", "onnx").succeeds()
     monkeypatch.chdir(tmp_path / "onnx")
     header, text = parts(tmp_path / "onnx")
     assert header["library_name"] == "onnx"
@@ -209,7 +209,7 @@ def test_additions_follow_a_model_through_other_formats(tmp_path, run):
     card = (folder / CARD).read_text(encoding="utf-8").replace("tags:\n", "license: cc0-1.0\nlanguage:\n- en\ntags:\n")
     (folder / CARD).write_text(card + "\nIt is meant for my mails.\n", encoding="utf-8")
     for source, target, library in (("model", "google", "tf"), ("google", "huggingface", "transformers")):
-        assert run("convert", tmp_path / source, tmp_path / target, "--to", target).code == 0
+        run("convert", tmp_path / source, tmp_path / target, "--to", target).succeeds()
         header, text = parts(tmp_path / target)
         assert (header["library_name"], header["license"], header["language"]) == (library, "cc0-1.0", ["en"])
         assert LIBRARIES[library] in text
@@ -220,7 +220,7 @@ def test_additions_follow_a_model_through_other_formats(tmp_path, run):
 def test_a_card_written_by_someone_else_is_kept(tmp_path, run):
     folder = written(tmp_path, "single")
     (folder / CARD).write_text("---\nlicense: mit\n---\n# Theirs\n", encoding="utf-8")
-    assert run("convert", folder, tmp_path / "same", "--to", "huggingface").code == 0
+    run("convert", folder, tmp_path / "same", "--to", "huggingface").succeeds()
     assert (tmp_path / "same" / CARD).read_bytes() == (folder / CARD).read_bytes()
     told = run("convert", folder, tmp_path / "other", "--to", "google")
     assert "README.md of the source is not a bertsmith model card" in told.out
@@ -231,7 +231,7 @@ def test_user_additions_are_copied_to_another_folder(tmp_path, run):
     folder = written(tmp_path, "single")
     with open(folder / CARD, "a", encoding="utf-8") as file:
         file.write("The licence is CC0.\n")
-    assert run("convert", folder, tmp_path / "again", "--to", "huggingface").code == 0
+    run("convert", folder, tmp_path / "again", "--to", "huggingface").succeeds()
     assert (tmp_path / "again" / CARD).read_bytes() == (folder / CARD).read_bytes()
     read_model_folder(tmp_path / "again", verify=True)
 

@@ -13,8 +13,7 @@ def test_the_table_comes_first_and_then_which_step_was_worth_it(run, tmp_path):
     task, dev = write_labelled(tmp_path / "t.tsv", 40), write_labelled(tmp_path / "d.tsv", 30, seed=1)
     out = tmp_path / "report"
     options = ["--task", task, "--dev", dev, "--systems", "one-hot, tf-idf", "--labels", "10,all", "--out", out]
-    result = run("compare", *options, "--seeds", 2)
-    assert result.code == 0, result.err
+    result = run("compare", *options, "--seeds", 2).succeeds()
     lines = result.out.splitlines()
     assert lines[0] == "classification, scored on 30 dev examples; 2 seeds"
     assert lines[1].startswith("labels  system   accuracy")
@@ -37,8 +36,7 @@ def test_a_task_with_its_own_examples_needs_no_file(run, tmp_path):
 def test_the_file_and_its_task_may_be_named_as_in_finetune(run, tmp_path):
     task, dev = write_labelled(tmp_path / "t.tsv", 40), write_labelled(tmp_path / "d.tsv", 30, seed=1)
     options = ["--dev", dev, "--systems", "one-hot", "--seeds", 1, "--out"]
-    named = run("compare", "--task", "classification", "--train", task, *options, tmp_path / "named")
-    assert named.code == 0, named.err
+    named = run("compare", "--task", "classification", "--train", task, *options, tmp_path / "named").succeeds()
     plain = run("compare", "--task", task, "--kind", "classification", *options, tmp_path / "plain")
     assert [line.split()[:3] for line in named.out.splitlines()[:3]] == [
         line.split()[:3] for line in plain.out.splitlines()[:3]

@@ -15,9 +15,9 @@ from tasks.task_samples import TOKENIZER, examples_of
 
 def test_a_model_goes_to_google_and_back_bit_for_bit(run, tmp_path: Path, model: Path) -> None:
     there, back = tmp_path / "google", tmp_path / "back"
-    assert run("convert", model, there, "--to", "google").code == 0
+    run("convert", model, there, "--to", "google").succeeds()
     assert {path.name for path in there.iterdir()} >= {"bert_model.ckpt.index", "bert_config.json", "vocab.txt"}
-    assert run("convert", there, back, "--to", "huggingface").code == 0
+    run("convert", there, back, "--to", "huggingface").succeeds()
     before, after = read_model_folder(model), read_model_folder(back)
     assert before.config == after.config
     assert before.tensors.keys() == after.tensors.keys()
@@ -40,8 +40,7 @@ def test_an_unknown_format_is_refused(run, tmp_path: Path, model: Path, options:
 def test_a_model_goes_to_onnx_and_the_comparison_is_printed(run, tmp_path: Path, model: Path) -> None:
     pytest.importorskip("onnx", reason="needs the extra export")
     pytest.importorskip("onnxruntime", reason="needs the extra export")
-    result = run("convert", model, tmp_path / "out", "--to", "onnx", "--int8")
-    assert result.code == 0
+    result = run("convert", model, tmp_path / "out", "--to", "onnx", "--int8").succeeds()
     assert "model.onnx: logits differ by" in result.out
     assert "model_int8.onnx: logits differ by" in result.out
     assert json.loads((tmp_path / "out" / "export.json").read_text(encoding="utf-8"))["format"] == "onnx"
@@ -52,8 +51,7 @@ def test_a_model_goes_to_onnx_and_the_comparison_is_printed(run, tmp_path: Path,
 
 
 def test_a_google_checkpoint_is_run_and_the_comparison_is_printed(run, tmp_path: Path, model: Path) -> None:
-    result = run("convert", model, tmp_path / "out", "--to", "google", "--limit", 0)
-    assert result.code == 0
+    result = run("convert", model, tmp_path / "out", "--to", "google", "--limit", 0).succeeds()
     assert "compared on sentences that come with bertsmith (96 rows)" in result.out
     assert "read back and run: logits differ by at most 0 of their spread" in result.out
     assert json.loads((tmp_path / "out" / "export.json").read_text(encoding="utf-8"))["limits"] == {"largest": 0}
@@ -66,7 +64,7 @@ def test_a_labelled_file_is_read_with_the_options_of_evaluate(run, tmp_path: Pat
     data.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     run("convert", source, tmp_path / "out", "--to", "google", "--data", data).refuses("name it with --label-column")
     options = ["--data", data, "--task", "classification", "--text-column", "body", "--label-column", "verdict"]
-    assert run("convert", source, tmp_path / "out", "--to", "google", *options).code == 0
+    run("convert", source, tmp_path / "out", "--to", "google", *options).succeeds()
     result = json.loads((tmp_path / "out" / "export.json").read_text(encoding="utf-8"))["read_back"]["metric"]
     scored = json.loads(run("evaluate", "--model", source, *options, "--json").out)
     assert (result["library"], result["examples"]) == (pytest.approx(scored["scores"]["accuracy"]), 12)
@@ -81,7 +79,7 @@ def test_a_model_of_another_tool_is_scored_as_evaluate_scores_it(run, tmp_path: 
     rows = [f"x\t{int(example.label == 'positive')}\t\t{example.first}\n" for example in examples_of("single", 12)]
     (tmp_path / "dev.tsv").write_text("".join(rows), encoding="utf-8")
     options = ["--data", tmp_path / "dev.tsv", "--task", "cola"]
-    assert run("convert", tmp_path / "theirs", tmp_path / "out", "--to", "huggingface", *options).code == 0
+    run("convert", tmp_path / "theirs", tmp_path / "out", "--to", "huggingface", *options).succeeds()
     result = json.loads((tmp_path / "out" / "export.json").read_text(encoding="utf-8"))["transformers"]["metric"]
     scores = json.loads(run("evaluate", "--model", tmp_path / "theirs", *options, "--json").out)["scores"]
     assert result["name"] in scores
@@ -96,12 +94,12 @@ def test_file_options_need_a_file(run, tmp_path: Path, model: Path, options: lis
 
 def test_an_existing_folder_is_only_overwritten_on_request(run, tmp_path: Path, model: Path) -> None:
     there = tmp_path / "google"
-    assert run("convert", model, there, "--to", "google").code == 0
+    run("convert", model, there, "--to", "google").succeeds()
     marker = there / "mine.txt"
     marker.write_text("keep", encoding="utf-8")
     run("convert", model, there, "--to", "google").refuses()
     assert marker.read_text(encoding="utf-8") == "keep"
-    assert run("convert", model, there, "--to", "google", "--replace").code == 0
+    run("convert", model, there, "--to", "google", "--replace").succeeds()
     assert not marker.exists()
 
 
@@ -118,7 +116,7 @@ def test_neither_the_source_nor_a_folder_of_another_kind_is_replaced(run, tmp_pa
 
 @pytest.mark.parametrize(("option", "lowercase"), [("--cased", False), ("--uncased", True)])
 def test_the_casing_of_a_model_can_be_set(run, tmp_path: Path, model: Path, option: str, lowercase: bool) -> None:
-    assert run("convert", model, tmp_path / "out", "--to", "huggingface", option).code == 0
+    run("convert", model, tmp_path / "out", "--to", "huggingface", option).succeeds()
     tokenizer = read_model_folder(tmp_path / "out").tokenizer
     assert tokenizer.rules.lowercase is lowercase
     assert run("tokenize", "--model", tmp_path / "out", stdin=b"The\n").out == ("the\n" if lowercase else "[UNK]\n")
@@ -127,7 +125,7 @@ def test_the_casing_of_a_model_can_be_set(run, tmp_path: Path, model: Path, opti
 def test_a_google_checkpoint_keeps_the_rules_of_the_original_code_unless_others_are_asked_for(
     run, tmp_path: Path, model: Path
 ) -> None:
-    assert run("convert", model, tmp_path / "google", "--to", "google").code == 0
+    run("convert", model, tmp_path / "google", "--to", "google").succeeds()
     (tmp_path / "google" / "bertsmith.json").unlink()
     for number, (options, rules) in enumerate(
         (
@@ -137,7 +135,7 @@ def test_a_google_checkpoint_keeps_the_rules_of_the_original_code_unless_others_
         )
     ):
         out = tmp_path / f"out{number}"
-        assert run("convert", tmp_path / "google", out, "--to", "huggingface", *options).code == 0
+        run("convert", tmp_path / "google", out, "--to", "huggingface", *options).succeeds()
         assert read_model_folder(out).tokenizer.rules == rules
     result = run("convert", model, tmp_path / "x", "--to", "huggingface", "--rules", "google")
     result.refuses("--rules google needs --cased or --uncased")

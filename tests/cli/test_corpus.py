@@ -22,8 +22,7 @@ def texts(tmp_path: Path) -> Path:
 def test_text_becomes_a_corpus_with_a_report_of_the_checks(run, tmp_path: Path, texts: Path, vocabulary: Path) -> None:
     folder = tmp_path / "corpus"
     arguments = ("corpus", texts, "--vocab", vocabulary, "--out", folder, "--workers", 1, "--held-out", "0.2")
-    result = run(*arguments)
-    assert result.code == 0, result.err
+    result = run(*arguments).succeeds()
     assert "unigram entropy" in result.out
     corpus = Corpus.open(folder)
     held_out = corpus.held_out()
@@ -35,7 +34,7 @@ def test_text_becomes_a_corpus_with_a_report_of_the_checks(run, tmp_path: Path, 
     refused = run(*arguments)
     assert (refused.code, refused.err.count("\n")) == (1, 1)
     assert refused.err.endswith("found one that exists; choose another folder, or add --replace\n")
-    assert run(*arguments, "--replace").code == 0
+    run(*arguments, "--replace").succeeds()
 
 
 def test_duplicates_and_boilerplate_are_removed_on_request(run, tmp_path: Path, vocabulary: Path) -> None:
@@ -59,8 +58,7 @@ def test_duplicates_and_boilerplate_are_removed_on_request(run, tmp_path: Path, 
 
 def test_overlap_with_an_evaluation_file_is_named(run, tmp_path: Path, texts: Path, vocabulary: Path) -> None:
     run("corpus", texts, "--vocab", vocabulary, "--out", tmp_path / "corpus", "--workers", 1)
-    result = run("check", tmp_path / "corpus", "--evaluation", texts / "one.txt")
-    assert result.code == 0, result.err
+    result = run("check", tmp_path / "corpus", "--evaluation", texts / "one.txt").succeeds()
     assert f"of '{texts / 'one.txt'}', the corpus contains " in result.out
 
 
@@ -113,16 +111,14 @@ def test_languages_are_sampled_and_reported(run, tmp_path: Path, vocabulary: Pat
         documents = [f"the man went to {name} .\nhe bought a b c {number} .\n" for number in range(count)]
         (folder / f"{name}.txt").write_text("\n".join(documents), encoding="utf-8")
     command = ("corpus", folder, "--vocab", vocabulary, "--workers", 1, "--form", "lines", "--languages")
-    result = run(*command, "--out", tmp_path / "out", "--language-exponent", "0.5", "--language-seed", 3)
-    assert result.code == 0, result.err
+    result = run(*command, "--out", tmp_path / "out", "--language-exponent", "0.5", "--language-seed", 3).succeeds()
     assert "languages, sampled with the exponent 0.5" in result.out
     assert "the vocabulary does not cover the text of 'xx'" in result.out
     record = json.loads((tmp_path / "out" / "corpus.json").read_text(encoding="utf-8"))["languages"]
     assert (record["exponent"], record["seed"], list(record["by_name"])) == (0.5, 3, ["en", "xx"])
     assert json.loads(run("check", tmp_path / "out", "--json").out)["languages"] == record
     pretrain = ("pretrain", tmp_path / "out", "--size", "tiny", "--steps", 1, "--rows-per-step", 2, "--device", "cpu")
-    paired = run(*pretrain, "--objective", "mlm+nsp", "--precision", "fp32", "--out", tmp_path / "run")
-    assert paired.code == 0, paired.err
+    paired = run(*pretrain, "--objective", "mlm+nsp", "--precision", "fp32", "--out", tmp_path / "run").succeeds()
     assert "mostly come from another language" in paired.err
     run(*command, "--out", tmp_path / "other", "--language-exponent", "-1").refuses()
     refused = run(*command[:1], folder / "en.txt", *command[2:], "--out", tmp_path / "other")
@@ -134,16 +130,16 @@ def test_rules_for_scripts_without_spaces_go_from_the_corpus_into_the_model(run,
     text.write_text("ประเทศไทยสวยงามมากที่สุดในโลก\nเมืองไทยเป็นเมืองที่น่าอยู่\n" * 3, encoding="utf-8")
     vocabulary, folder, out = tmp_path / "vocab.txt", tmp_path / "corpus", tmp_path / "run"
     rules = ("--cased", "--rules", "unspaced")
-    assert run("vocab", text, *rules, "--size", 90, "--out", vocabulary).code == 0
-    assert run("corpus", text, *rules, "--vocab", vocabulary, "--out", folder, "--workers", 1).code == 0
+    run("vocab", text, *rules, "--size", 90, "--out", vocabulary).succeeds()
+    run("corpus", text, *rules, "--vocab", vocabulary, "--out", folder, "--workers", 1).succeeds()
     pretrain = ("pretrain", "--steps", 1, "--rows-per-step", 2, "--device", "cpu", "--precision", "fp32")
-    assert run(*pretrain, folder, "--size", "tiny", "--out", out).code == 0
+    run(*pretrain, folder, "--size", "tiny", "--out", out).succeeds()
     line = "เมืองไทยสวยงาม".encode()
     ours = run("tokenize", "--vocab", vocabulary, *rules, stdin=line).out
     assert run("tokenize", "--model", out / "model", stdin=line).out == ours
     assert run("tokenize", "--vocab", vocabulary, "--cased", stdin=line).out != ours
     # Other rules are other tokens: a corpus without them does not continue this model.
-    assert run("corpus", text, "--cased", "--vocab", vocabulary, "--out", tmp_path / "other", "--workers", 1).code == 0
+    run("corpus", text, "--cased", "--vocab", vocabulary, "--out", tmp_path / "other", "--workers", 1).succeeds()
     refused = run(*pretrain, tmp_path / "other", "--init", out / "model", "--out", tmp_path / "run-2")
     refused.refuses("split_unspaced True; found split_unspaced False")
     google = run("convert", out / "model", tmp_path / "google", "--to", "google")
@@ -156,10 +152,8 @@ def test_weights_of_sources_are_in_the_report(run, tmp_path):
     for name in ("a", "b"):
         text = "\n\n".join(f"It rained {name} {n}.\nNobody was in it." for n in range(50))
         (texts / f"{name}.txt").write_text(text + "\n")
-    assert run("vocab", texts, "--size", 60, "--out", vocabulary).code == 0
+    run("vocab", texts, "--size", 60, "--out", vocabulary).succeeds()
     options = [texts, "--vocab", vocabulary, "--held-out", 0.2, "--out", tmp_path / "corpus"]
-    result = run("corpus", *options, "--weight", f"{texts / 'a.txt'}=2")
-    assert result.code == 0, result.err
-    assert f"source '{texts / 'a.txt'}', weight 2: " in result.out
+    run("corpus", *options, "--weight", f"{texts / 'a.txt'}=2").succeeds(f"source '{texts / 'a.txt'}', weight 2: ")
     for wrong in ("a.txt", "a.txt=x", "=2"):
         run("corpus", *options, "--replace", "--weight", wrong).refuses("--weight with TEXT=W")

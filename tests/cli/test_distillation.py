@@ -27,8 +27,7 @@ def test_a_student_is_trained_resumed_and_used(run, teacher: Path, mails: Path, 
         "distill", "--teacher", teacher, "--train", mails, "--dev", mails, "--unlabelled", lines, "--layers", 1,
         "--seeds", 1, "--epochs", 2, "--no-without-teacher", "--out", tmp_path / "student",
     )  # fmt: skip
-    result = run(*command)
-    assert result.code == 0, result.err
+    result = run(*command).succeeds()
     header, first, second, *others = result.out.splitlines()
     assert header.split()[:3] == ["system", "parameters", "bytes"]
     assert (first.split()[0], second.split()[0]) == ("teacher", "student")
@@ -63,7 +62,7 @@ def test_a_mistake_is_one_line(
 def test_a_student_is_taught_on_a_corpus(run, model: Path, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text(f"{SPAM} . {HAM} .\n\n{HAM} . {SPAM} .\n\n" * 8, encoding="utf-8")
-    assert run("corpus", text, "--model", model, "--out", tmp_path / "corpus").code == 0
+    run("corpus", text, "--model", model, "--out", tmp_path / "corpus").succeeds()
     result = run(
         "distill", "corpus", tmp_path / "corpus", "--teacher", model, "--layers", 1, "--steps", 2, "--max-length", 16,
         "--rows-per-step", 4, "--out", tmp_path / "student",

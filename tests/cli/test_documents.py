@@ -43,8 +43,7 @@ def set_threshold(model: Path, threshold: float) -> None:
 
 
 def test_every_answer_is_at_its_line_and_characters_of_the_file(run, reader: Path, document: Path) -> None:
-    result = run("ask", reader, document, QUESTION, "--top", 5, "--json")
-    assert result.code == 0, result.err
+    result = run("ask", reader, document, QUESTION, "--top", 5, "--json").succeeds()
     answer_of_file = json.loads(result.out)
     assert (answer_of_file["question"], answer_of_file["has_answer"], answer_of_file["no_answer_probability"]) == (
         QUESTION,
@@ -155,8 +154,7 @@ def test_sentences_are_ranked_by_the_label_that_is_named(run, tmp_path: Path) ->
     model = write_model(tmp_path / "model", "single")
     article = tmp_path / "article.txt"
     article.write_text("The film was good. Bert was in Rome.\nAnna was it! And the plot? Bad film.\n", encoding="utf-8")
-    result = run("rank", model, article, "--label", "positive", "--json")
-    assert result.code == 0, result.err
+    result = run("rank", model, article, "--label", "positive", "--json").succeeds()
     sentences_found = [json.loads(line) for line in result.out.splitlines()]
     sentences = ["The film was good.", "Bert was in Rome.", "Anna was it!", "And the plot?", "Bad film."]
     assert sorted(record["sentence"] for record in sentences_found) == [1, 2, 3, 4, 5]

@@ -64,38 +64,31 @@ def test_text_vocabulary_corpus_and_vectors_at_addresses(run, tmp_path, model, s
     """The whole chain with no path on a local disk but the model."""
     monkeypatch.chdir(tmp_path)
     storage.pipe_file("texts/in/a.txt", b"The boat came home.\nNobody was in it.\n\nA new story.\nIt rained.\n" * 9)
-    answer = run("vocab", "s3://texts/in", "--size", 50, "--out", "s3://texts/vocab.txt")
-    assert answer.code == 0, answer.err
+    run("vocab", "s3://texts/in", "--size", 50, "--out", "s3://texts/vocab.txt").succeeds()
     (tmp_path / "v.txt").write_bytes(storage.cat_file("texts/vocab.txt"))
     command = ("corpus", "s3://texts/in", "--vocab", tmp_path / "v.txt", "--out", "s3://texts/corpus")
-    answer = run(*command)
-    assert answer.code == 0, answer.err
-    assert "documents" in answer.out
+    run(*command).succeeds("documents")
     assert storage.exists("texts/corpus/corpus.json")
     assert "expected nothing at 's3://texts/corpus'; found an existing output" in run(*command).err
-    assert run(*command, "--replace").code == 0
+    run(*command, "--replace").succeeds()
     storage.rm("texts/corpus", recursive=True)
     with monkeypatch.context() as patch:
         patch.setattr(uploads, "_upload", unanswered)
         assert "the complete output is kept in" in run(*command).err
-    answer = run(*command, "--resume")
-    assert answer.code == 0, answer.err
+    answer = run(*command, "--resume").succeeds()
     assert "is complete; it is uploaded" in answer.err
     assert storage.exists("texts/corpus/corpus.json")
-    answer = run("embed", "s3://texts/in/a.txt", "--model", model, "--out", "s3://texts/vectors/x.npy")
-    assert answer.code == 0, answer.err
+    answer = run("embed", "s3://texts/in/a.txt", "--model", model, "--out", "s3://texts/vectors/x.npy").succeeds()
     assert answer.out.startswith("s3://texts/vectors/x.npy: ")
     storage.rm("texts/vectors", recursive=True)
     embed = ("embed", "s3://texts/in/a.txt", "--model", model, "--out", "s3://texts/vectors/x.npy")
     with monkeypatch.context() as patch:
         patch.setattr(uploads, "_upload", unanswered)
         assert "the complete output is kept in" in run(*embed).err
-    answer = run(*embed, "--resume")
-    assert answer.code == 0, answer.err
+    run(*embed, "--resume").succeeds()
     for option in ((), ("--resume",)):
         assert "found an existing output" in run(*embed, *option).err
-    local = run("embed", "s3://texts/in/a.txt", "--model", model, "--out", tmp_path / "x.npy")
-    assert local.code == 0, local.err
+    run("embed", "s3://texts/in/a.txt", "--model", model, "--out", tmp_path / "x.npy").succeeds()
     assert storage.cat_file("texts/vectors/x.npy") == (tmp_path / "x.npy").read_bytes()
     assert storage.exists("texts/vectors/x.npy.json")
     assert not list(tmp_path.glob("*.staged"))
@@ -179,7 +172,7 @@ def test_predictions_at_an_address_are_those_on_a_disk(run, tmp_path, task_model
     monkeypatch.chdir(tmp_path)
     lines = b"he bought the mask\n\nthe man went to store\n" * 3
     predict = ("predict", "--model", task_model, "--device", "cpu", "--out")
-    assert run(*predict, "here.jsonl", stdin=lines).code == 0
+    run(*predict, "here.jsonl", stdin=lines).succeeds()
     there = (*predict, "s3://texts/new/there.jsonl")
     with monkeypatch.context() as patch:
         patch.setattr(uploads, "_upload", unanswered)
@@ -192,12 +185,11 @@ def test_predictions_at_an_address_are_those_on_a_disk(run, tmp_path, task_model
     assert storage.cat_file("texts/new/there.jsonl") == (tmp_path / "here.jsonl").read_bytes()
     assert storage.find("texts") == ["texts/new/there.jsonl"]
     assert "found an existing output" in run(*there, stdin=lines).err
-    assert run(*there, "--replace", stdin=lines).code == 0
+    run(*there, "--replace", stdin=lines).succeeds()
     (tmp_path / "mails.csv").write_text("text\nhe bought the mask\n")
     table = ("--data", "mails.csv", "--out")
     for target in ("s3://texts/new/table.csv", "table.csv"):
-        answer = run(*predict[:-1], *table, target)
-        assert answer.code == 0, answer.err
+        run(*predict[:-1], *table, target).succeeds()
     assert storage.cat_file("texts/new/table.csv") == (tmp_path / "table.csv").read_bytes()
     assert not list(tmp_path.glob("*.staged"))
 

@@ -38,8 +38,7 @@ def test_a_spam_filter_is_trained_evaluated_and_used(run, tuned: Path, mails: Pa
     assert f"'{mails}' is the training file of this model" in scored.err
     others = mails.with_name("others.csv")
     others.write_text(mails.read_text() + f"{SPAM},Spam\n")
-    on_others = run("evaluate", "--model", tuned / "model", "--data", others)
-    assert on_others.code == 0
+    on_others = run("evaluate", "--model", tuned / "model", "--data", others).succeeds()
     assert "training file" not in on_others.err
     answer = run("predict", "--model", tuned / "model", stdin=f"{SPAM}\n{HAM}\n".encode())
     first, second = answer.out.splitlines()
@@ -72,8 +71,7 @@ def test_pre_training_continues_on_text_first(run, model: Path, mails: Path, tmp
     assert (alone.code, alone.out, len(errors)) == (1, "", 1)
     text = tmp_path / "text.txt"
     text.write_text(f"{SPAM} . {HAM} .\n\n{HAM} . {SPAM} .\n" * 4, encoding="utf-8")
-    result = run(*command, "--continue-on", text, "--continue-steps", 2)
-    assert result.code == 0, result.err
+    run(*command, "--continue-on", text, "--continue-steps", 2).succeeds()
     assert json.loads((tmp_path / "run" / "report.json").read_text())["pretraining"]["steps"] == 2
     assert (tmp_path / "run" / "continued" / "run" / "report.html").is_file()
 
@@ -241,8 +239,7 @@ def test_a_run_that_exists_is_continued_only_on_request(run, tuned: Path, model:
     ]  # fmt: skip
     before = (tuned / "model" / "model.safetensors").read_bytes()
     run(*command).refuses("--resume")
-    again = run(*command, "--resume")
-    assert again.code == 0, again.err
+    run(*command, "--resume").succeeds()
     assert (tuned / "model" / "model.safetensors").read_bytes() == before
     other = run(*command, "--resume", "--weight-decay", 0.1)
     assert other.code == 1
@@ -268,8 +265,7 @@ def test_a_search_interrupted_before_the_run_is_resumed(
         patch.setattr(FinetuningJob, "train_once", stop_at_the_second)
         assert run(*command).code == 130
     assert not (tmp_path / "run").exists()
-    again = run(*command, "--resume")
-    assert again.code == 0, again.err
+    again = run(*command, "--resume").succeeds()
     assert again.out.splitlines()[1].split()[:2] == ["trial", "learning"]
     table = json.loads((tmp_path / "run" / "trials.json").read_text())
     assert [row["state"] for row in table].count("complete") == 2
@@ -277,8 +273,7 @@ def test_a_search_interrupted_before_the_run_is_resumed(
     assert "by epoch" not in again.out
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "Tuning trials" in page
-    done = run(*command, "--resume")
-    assert done.code == 0, done.err
+    run(*command, "--resume").succeeds()
     mistyped = run(*command[:-3], "--out", tmp_path / "rum", "--resume")
     assert mistyped.code == 1
     assert "no settings.json" in mistyped.err

@@ -34,8 +34,7 @@ def test_a_link_to_itself_is_skipped_with_a_line_and_the_rest_is_read(run, tmp_p
     texts.mkdir()
     (texts / "a.txt").write_text(TEXT)
     (texts / "b.txt").symlink_to("b.txt")
-    result = run("corpus", texts, "--vocab", vocabulary, "--out", tmp_path / "corpus", "--workers", 1)
-    assert result.code == 0, result.err
+    result = run("corpus", texts, "--vocab", vocabulary, "--out", tmp_path / "corpus", "--workers", 1).succeeds()
     inputs = (tmp_path / "corpus" / "inputs.jsonl").read_text(encoding="utf-8")
     assert "b.txt" in inputs + result.out
     assert "symbolic links" in inputs + result.out
@@ -176,8 +175,7 @@ def hostile_command(name: str, model: Path, folder: Path) -> tuple[list[object],
 @pytest.mark.parametrize("name", ["search", "contexts", "ask", "rank", "predict"])
 def test_escapes_in_an_answer_are_shown_at_a_terminal_and_in_a_pipe(run, model, tmp_path, name: str) -> None:
     command, stdin = hostile_command(name, model, tmp_path)
-    shown = run(*command, stdin=stdin, terminal=True)
-    assert shown.code == 0, shown.err
+    shown = run(*command, stdin=stdin, terminal=True).succeeds()
     assert SHOWN in shown.out
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", shown.out + shown.err)
     assert name != "predict" or len(shown.out.splitlines()) == 1

@@ -105,8 +105,7 @@ def test_the_probability_that_a_sentence_follows(run, model: Path) -> None:
 
 
 def test_a_pair_that_is_too_long_is_truncated_with_a_warning(run, model: Path) -> None:
-    result = run("next", "--model", model, "the man " * 30, "he bought")
-    assert result.code == 0
+    result = run("next", "--model", model, "the man " * 30, "he bought").succeeds()
     assert "tokens truncated from A and " in result.err
 
 
@@ -155,8 +154,7 @@ def test_every_command_that_uses_a_model_says_once_that_its_casing_does_not_fit(
     fits = run(*arguments, "--model", model)
     assert (fits.code, "capital letters" in fits.err) == (0, False), fits.err
     others = [argument.replace("first", "second") for argument in arguments]
-    result = run(*others, "--model", wrong)
-    assert result.code == 0, result.err
+    result = run(*others, "--model", wrong).succeeds()
     warning = f"warning: '{wrong}': the vocabulary has hardly any capital letters but the text keeps them"
     assert result.err.count(warning) == result.err.count("capital letters") == 1
 

@@ -32,8 +32,7 @@ def swap_two_pieces(folder: Path) -> None:
 
 
 def test_a_model_folder_says_what_it_is(run, model: Path) -> None:
-    result = run("inspect", model)
-    assert result.code == 0, result.err
+    result = run("inspect", model).succeeds()
     for words in (
         "Hugging Face folder, BERT pre-trained; heads: mlm, nsp",
         "num_hidden_layers 2, hidden_size 32, num_attention_heads 2",
@@ -66,8 +65,7 @@ def test_layers_kept_in_higher_precision_are_listed(run, model: Path) -> None:
 
 def test_a_folder_of_another_tool_has_no_digests(run, model: Path) -> None:
     (model / "bertsmith.json").unlink()
-    result = run("inspect", model)
-    assert result.code == 0, result.err
+    result = run("inspect", model).succeeds()
     assert "digests: none: no bertsmith.json records them" in result.out
     assert "written by another tool as BertForPreTraining" in result.out
     run("fill", "--model", model, "--verify", "the [MASK]").refuses("expected digests")
@@ -79,7 +77,7 @@ def test_a_model_to_serve_is_verified_under_the_path_that_is_loaded(run, tmp_pat
 
 
 def test_a_flipped_bit_in_the_weights_is_found_by_inspect_and_verify(run, model: Path) -> None:
-    assert run("fill", "--model", model, "--verify", "the [MASK]").code == 0
+    run("fill", "--model", model, "--verify", "the [MASK]").succeeds()
     flip_a_bit(model / "model.safetensors")
     result = run("inspect", model)
     assert (result.code, result.err.count("\n")) == (1, 1)
@@ -90,7 +88,7 @@ def test_a_flipped_bit_in_the_weights_is_found_by_inspect_and_verify(run, model:
         f"bertsmith: expected the files that '{model / 'bertsmith.json'}' describes; found different or missing ones: "
         "model.safetensors; copy the folder again, or remove bertsmith.json if you changed them\n"
     )
-    assert run("fill", "--model", model, "the [MASK]").code == 0, "reading every weight twice is on request"
+    run("fill", "--model", model, "the [MASK]").succeeds()
     run("fill", "--model", model, "--verify", "the [MASK]").refuses("different or missing ones: model.safetensors")
     with pytest.raises(CheckpointError, match=r"different or missing ones: model\.safetensors"):
         bertsmith.load(model, verify=True)
@@ -105,7 +103,7 @@ def test_weights_that_cannot_be_read_are_reported_by_their_digest(run, model: Pa
 @pytest.mark.parametrize("to", ["huggingface", "google"])
 def test_two_swapped_pieces_are_always_found(run, tmp_path: Path, model: Path, to: str) -> None:
     folder = tmp_path / "other"
-    assert run("convert", model, folder, "--to", to).code == 0
+    run("convert", model, folder, "--to", to).succeeds()
     swap_two_pieces(folder)
     typed = [("fill", "--model", folder, "the [MASK]"), ("embed", folder / "vocab.txt", "--model", folder, "--out")]
     for command in (typed[0], (*typed[1], tmp_path / "x.npy")):

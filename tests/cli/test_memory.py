@@ -12,8 +12,7 @@ FACTS = ["Ann went to the office.", "John went to the garden."]
 
 def test_a_model_is_trained_on_stories_and_answers_typed_questions_and_lines(run, tmp_path: Path) -> None:
     stories, out = write_stories(tmp_path / "stories.txt", 20), tmp_path / "run"
-    trained = run("memory", "train", stories, "--out", out, "--steps", 6, "--width", 6, "--device", "cpu")
-    assert trained.code == 0, trained.err
+    trained = run("memory", "train", stories, "--out", out, "--steps", 6, "--width", 6, "--device", "cpu").succeeds()
     assert "held_out_accuracy" in trained.out
     assert trained.out.endswith(f"model: {out / 'model'}\n")
 
@@ -34,12 +33,12 @@ def test_a_model_is_trained_on_stories_and_answers_typed_questions_and_lines(run
     result = run("memory", "answer", "--model", out, "--device", "cpu", stdin=f"{long}\n".encode() * 70)
     assert result.out.count("\n") == 70
     assert result.err == "warning: the stories: 70 questions about more than 50 facts; only the last ones are read\n"
-    assert run("memory", "train", "--out", out, "--resume").code == 0
+    run("memory", "train", "--out", out, "--resume").succeeds()
 
 
 def test_what_is_wrong_is_said_in_one_line(run, tmp_path: Path) -> None:
     stories, out = write_stories(tmp_path / "stories.txt"), tmp_path / "run"
-    assert run("memory", "train", stories, "--out", out, "--steps", 2, "--device", "cpu").code == 0
+    run("memory", "train", stories, "--out", out, "--steps", 2, "--device", "cpu").succeeds()
     for typed, stdin, message in (
         (("memory", "answer", "--model", out, stories), b"", "facts and a question"),
         (("memory", "answer", "--model", out), b'{"facts": ["a"]}\n', "a text as question in line 1 of stdin"),

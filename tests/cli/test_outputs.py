@@ -306,7 +306,7 @@ def test_a_page_has_the_ending_of_one(run, tmp_path) -> None:
 
 def test_the_vocabulary_of_a_corpus_that_is_replaced_is_an_input(run, tmp_path, vocabulary) -> None:
     typed = ["corpus", "texts", "--workers", "1", "--out", "corpus"]
-    assert run(*typed, "--vocab", vocabulary).code == 0
+    run(*typed, "--vocab", vocabulary).succeeds()
     inside = shutil.copy(vocabulary, "corpus/mine.txt")
     assert "apart from the input" in _refused(run, tmp_path, *typed, "--vocab", str(inside), "--replace")
 
@@ -314,6 +314,5 @@ def test_the_vocabulary_of_a_corpus_that_is_replaced_is_an_input(run, tmp_path, 
 def test_on_request_a_vocabulary_and_its_report_are_replaced(run, vocabulary) -> None:
     typed = ["vocab", "texts", "--size", "40", "--out", str(vocabulary), "--report", "report.json", "--replace"]
     for _ in range(2):
-        result = run(*typed)
-        assert result.code == 0, result.err
+        run(*typed).succeeds()
     assert len(Vocabulary.load(vocabulary)) == 40

@@ -64,7 +64,7 @@ def test_it_is_scored_asked_and_converted(run, folder: Path, tmp_path: Path) -> 
     assert (answer.code, len(answer.out.splitlines())) == (0, 2)
     asked = tmp_path / "asked.txt"
     asked.write_text(f"{SPAM}\n{HAM}\n", encoding="utf-8")
-    assert run("embed", asked, "--model", tuned, "--out", tmp_path / "vectors.npy").code == 0
+    run("embed", asked, "--model", tuned, "--out", tmp_path / "vectors.npy").succeeds()
 
     converted = run("convert", tuned, tmp_path / "copy", "--to", "huggingface")
     assert (converted.code, len(converted.err.splitlines())) == (1, 1)

@@ -8,8 +8,8 @@ def test_a_plan_is_printed_and_written_as_json(run, tmp_path):
     text.write_text(
         "\n\n".join("the man went to the store .\nhe bought a dog .\n" for _ in range(80)), encoding="utf-8"
     )
-    assert run("vocab", text, "--size", 60, "--out", tmp_path / "vocab.txt").code == 0
-    assert run("corpus", text, "--vocab", tmp_path / "vocab.txt", "--out", tmp_path / "corpus").code == 0
+    run("vocab", text, "--size", 60, "--out", tmp_path / "vocab.txt").succeeds()
+    run("corpus", text, "--vocab", tmp_path / "vocab.txt", "--out", tmp_path / "corpus").succeeds()
     shared = ("plan", tmp_path / "corpus", "--size", "tiny", "--device", "a100", "--steps", 30)
     shown = run(*shared)
     assert (shown.code, shown.out.splitlines()[0].split(":")[0]) == (0, "model")

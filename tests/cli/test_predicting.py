@@ -42,8 +42,7 @@ def test_the_characters_of_entities_are_those_of_the_line(run, tmp_path: Path) -
     """The model tags every word as a person, so each word is an entity."""
     model = write_model(tmp_path / "model", "tags", (0.0, 50.0, 0.0))
     text = "  Anna, \tin Oslo."
-    answer = run("predict", "--model", model, "--json", stdin=f"{json.dumps({'text': text})}\n".encode())
-    assert answer.code == 0, answer.err
+    answer = run("predict", "--model", model, "--json", stdin=f"{json.dumps({'text': text})}\n".encode()).succeeds()
     entities = json.loads(answer.out)["entities"]
     assert [entity["text"] for entity in entities] == ["Anna", ",", "in", "Oslo", "."]
     for entity in entities:
@@ -70,8 +69,7 @@ def test_the_characters_of_answers_are_those_of_the_context(run, tmp_path: Path)
     model = write_model(tmp_path / "model", "answer")
     context = "The  plot of Anna's film, (Rome) and it was good."
     line = json.dumps({"question": "who ?", "context": context})
-    answer = run("predict", "--model", model, "--json", stdin=f"{line}\n".encode())
-    assert answer.code == 0, answer.err
+    answer = run("predict", "--model", model, "--json", stdin=f"{line}\n".encode()).succeeds()
     result = json.loads(answer.out)
     assert result["text"]
     assert len(result["n_best"]) > 5
@@ -124,8 +122,7 @@ def test_scores_are_printed_and_counts_are_not(run, tmp_path: Path) -> None:
     data = tmp_path / "dev.json"
     paragraphs = [{"context": "the anna film .", "qas": [asked, none]}]
     data.write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}), encoding="utf-8")
-    result = run("evaluate", "--model", model, "--data", data)
-    assert result.code == 0, result.err
+    result = run("evaluate", "--model", model, "--data", data).succeeds()
     assert result.out.splitlines()[0].startswith("squad2: 2 examples, fp32 (")
     names = [line.split(":")[0] for line in result.out.splitlines()[1:]]
     assert {"exact", "f1", "has_ans_f1", "no_ans_f1"} <= set(names)
@@ -152,8 +149,7 @@ def test_a_model_of_another_tool_is_scored_officially_when_its_task_is_named(run
         paragraphs = [{"context": "the anna film .", "qas": [none]}]
         data.write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}), encoding="utf-8")
         official = {"exact", "f1", "no_ans_f1", "best_f1"}
-    result = run("evaluate", "--model", model, "--data", data, "--task", task, "--json")
-    assert result.code == 0, result.err
+    result = run("evaluate", "--model", model, "--data", data, "--task", task, "--json").succeeds()
     assert official <= json.loads(result.out)["scores"].keys()
 
 
@@ -195,7 +191,7 @@ def test_predictions_in_a_file_are_those_that_are_printed_and_the_options_go_tog
     assert (answer.code, answer.out.strip()) == (0, str(out)), answer.err
     assert out.read_text(encoding="utf-8") == printed
     assert "overwrite it with --replace" in run("predict", "--model", model, "--out", out, stdin=texts).err
-    assert run("predict", "--model", model, "--out", out, "--replace", stdin=b"good\n").code == 0
+    run("predict", "--model", model, "--out", out, "--replace", stdin=b"good\n").succeeds()
     assert [json.loads(line)["id"] for line in out.read_text(encoding="utf-8").splitlines()] == ["1"]
     assert "--resume needs --out" in run("predict", "--model", model, "--resume", stdin=texts).err
     both = run("predict", "--model", model, "--out", tmp_path / "x.jsonl", "--test", tmp_path / "test.tsv")
@@ -205,8 +201,7 @@ def test_predictions_in_a_file_are_those_that_are_printed_and_the_options_go_tog
 def test_chosen_sentences_are_printed_and_json_says_where_they_are(run, tmp_path: Path) -> None:
     model = write_model(tmp_path / "model", "sentences of a text")
     lines = b'anna was good. it was in rome.\n\n{"source": ["a film", "it was bad ."]}\n'
-    printed = run("predict", "--model", model, stdin=lines)
-    assert printed.code == 0, printed.err
+    printed = run("predict", "--model", model, stdin=lines).succeeds()
     answers = [json.loads(line) for line in run("predict", "--model", model, "--json", stdin=lines).out.splitlines()]
     assert printed.out.split("\n")[:-1] == [answer["text"] for answer in answers]
     assert [len(answer["scores"]) for answer in answers] == [2, 0, 2]
@@ -214,7 +209,7 @@ def test_chosen_sentences_are_printed_and_json_says_where_they_are(run, tmp_path
         assert [source[row["start"] : row["end"]] for row in answer["sentences"]] == [answer["text"]] * bool(source)
     table = tmp_path / "sources.csv"
     table.write_text("document,year\nanna was good. it was in rome.,1\n", encoding="utf-8")
-    assert run("predict", "--model", model, "--data", table, "--out", tmp_path / "chosen.csv").code == 0
+    run("predict", "--model", model, "--data", table, "--out", tmp_path / "chosen.csv").succeeds()
     assert (tmp_path / "chosen.csv").read_text(encoding="utf-8").splitlines()[1].endswith(f",1,{answers[0]['text']}")
     wrong = run("predict", "--model", model, stdin=b'{"source": ["a film", 3]}\n')
     assert "expected a text as 'source' in line 1 of stdin" in wrong.err
@@ -222,8 +217,7 @@ def test_chosen_sentences_are_printed_and_json_says_where_they_are(run, tmp_path
 
 def test_texts_are_printed_one_a_line_and_json_has_all_answers(run, tmp_path: Path) -> None:
     model, lines = write_model(tmp_path / "model", "text to write"), b'anna rome\n\n{"source": "oslo"}\n'
-    printed = run("predict", "--model", model, stdin=lines)
-    assert printed.code == 0, printed.err
+    printed = run("predict", "--model", model, stdin=lines).succeeds()
     answers = [json.loads(line) for line in run("predict", "--model", model, "--json", stdin=lines).out.splitlines()]
     assert printed.out.split("\n")[:-1] == [answer["text"] for answer in answers]
     assert [len(answer["answers"]) for answer in answers] == [2, 1, 2]
@@ -231,7 +225,7 @@ def test_texts_are_printed_one_a_line_and_json_has_all_answers(run, tmp_path: Pa
     assert "empty texts" not in printed.err, "the empty text is not written by the model"
     table = tmp_path / "sources.csv"
     table.write_text("document,year\nanna rome,1\noslo,2\n", encoding="utf-8")
-    assert run("predict", "--model", model, "--data", table, "--out", tmp_path / "written.csv").code == 0
+    run("predict", "--model", model, "--data", table, "--out", tmp_path / "written.csv").succeeds()
     rows = (tmp_path / "written.csv").read_text(encoding="utf-8").splitlines()
     assert rows == [
         "document,year,prediction",
@@ -240,6 +234,6 @@ def test_texts_are_printed_one_a_line_and_json_has_all_answers(run, tmp_path: Pa
     ]
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("anna rome\toslo\nbert\trome\n", encoding="utf-8")
-    assert run("predict", "--model", model, "--data", pairs).code == 0
+    run("predict", "--model", model, "--data", pairs).succeeds()
     refused = run("predict", "--model", model, "--data", pairs, "--out", tmp_path / "other.csv").err
     assert "a first line with the names of the columns" in refused

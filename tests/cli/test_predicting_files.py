@@ -29,8 +29,7 @@ def test_a_table_is_written_with_the_answers_next_to_its_columns(run, tmp_path: 
     model = write_model(tmp_path / "model", "single", (9.0, 0.0))
     (tmp_path / "in.csv").write_bytes(TABLE.encode())
     asked = ("predict", "--model", model, "--data", tmp_path / "in.csv", "--text-column", "body")
-    written = run(*asked, "--out", tmp_path / "out.csv")
-    assert written.code == 0, written.err
+    written = run(*asked, "--out", tmp_path / "out.csv").succeeds()
     assert written.out.strip() == str(tmp_path / "out.csv")
     assert "empty text" in written.err
     header, first, second, third = rows_of(tmp_path / "out.csv", ";")
@@ -91,7 +90,7 @@ def test_a_cell_with_any_line_end_remains_one_cell(run, tmp_path: Path) -> None:
     model = write_model(tmp_path / "model", "single")
     texts = ["the\rfilm", "the\nfilm", 'the "film", good']
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    assert run("predict", "--model", model, "--data", tmp_path / "in.jsonl", "--out", tmp_path / "out.csv").code == 0
+    run("predict", "--model", model, "--data", tmp_path / "in.jsonl", "--out", tmp_path / "out.csv").succeeds()
     assert [row[0] for row in rows_of(tmp_path / "out.csv")] == ["text", *texts]
 
 
@@ -102,14 +101,14 @@ def test_several_labels_are_written_also_if_their_probabilities_add_up_to_one(ru
     NGramModel(spec=spec, bag=bag, linear=linear).write(tmp_path / "model")
     (tmp_path / "in.csv").write_text("text\nthe film\n")
     asked = ("predict", "--model", tmp_path / "model", "--data", tmp_path / "in.csv", "--out", tmp_path / "out.csv")
-    assert run(*asked).code == 0
+    run(*asked).succeeds()
     assert rows_of(tmp_path / "out.csv") == [["text", "prediction"], ["the film", "a|b"]]
 
 
 def test_numbers_have_no_probability(run, tmp_path: Path) -> None:
     model = write_model(tmp_path / "model", "number")
     (tmp_path / "in.csv").write_text("text\nthe film\n")
-    assert run("predict", "--model", model, "--data", tmp_path / "in.csv", "--out", tmp_path / "out.csv").code == 0
+    run("predict", "--model", model, "--data", tmp_path / "in.csv", "--out", tmp_path / "out.csv").succeeds()
     header, row = rows_of(tmp_path / "out.csv")
     assert header == ["text", "prediction"]
     assert float(row[1]) == float(row[1])

@@ -49,8 +49,7 @@ def test_plain_products_give_the_same_answers_and_are_named(
     stdin = b"the film was good\n" if name == "predict" else b""
     answers = {}
     for products in ("auto", "plain"):
-        result = run(*command, "--json", "--products", products, stdin=stdin)
-        assert result.code == 0, result.err
+        result = run(*command, "--json", "--products", products, stdin=stdin).succeeds()
         assert ("products: plain" in result.err) == (products == "plain")
         answers[products] = numbers([json.loads(line) for line in result.out.splitlines()])
     assert answers["plain"]
@@ -72,8 +71,7 @@ def test_requested_products_are_recorded_with_vectors(
     made, vectors = {}, {}
     for products in ("auto", "plain"):
         out = tmp_path / f"{products}.npy"
-        result = run(command, files["text"], "--model", model, "--out", out, "--products", products)
-        assert result.code == 0, result.err
+        run(command, files["text"], "--model", model, "--out", out, "--products", products).succeeds()
         made[products] = json.loads(out.with_name(f"{out.name}.json").read_text())["made_of"]
         vectors[products] = np.load(out)
     assert "products" not in made["auto"]
@@ -95,7 +93,7 @@ def test_unfinished_predictions_are_resumed_with_the_same_products_only(
     lines = b"the film was good\nanna\n"
     refused = run(*command[:-2], "--resume", stdin=lines)
     assert (refused.code, "the models and options" in refused.err) == (1, True)
-    assert run(*command, "--resume", stdin=lines).code == 0
+    run(*command, "--resume", stdin=lines).succeeds()
     assert len(out.read_text().splitlines()) == 2
 
 
@@ -103,11 +101,11 @@ def test_unfinished_predictions_are_resumed_with_the_same_products_only(
 def test_int8_with_plain_products_has_one_scale_per_token(run, model: Path, tmp_path: Path) -> None:
     texts, out = tmp_path / "many.txt", tmp_path / "x.npy"
     texts.write_text("".join(f"the man went to {number}\n" for number in range(40)), encoding="utf-8")
-    assert run("quantize", "--model", model, "--data", texts, "--limit", 1).code == 0
+    run("quantize", "--model", model, "--data", texts, "--limit", 1).succeeds()
     made = {}
     for products in ("auto", "plain"):
         command = ["embed", texts, "--model", model, "--out", out, "--precision", "int8", "--replace"]
-        assert run(*command, "--products", products).code == 0
+        run(*command, "--products", products).succeeds()
         made[products] = json.loads(out.with_name("x.npy.json").read_text())["made_of"]["int8"]
     assert made["plain"] == made["auto"][:1]
     assert made["auto"][1].startswith("sha256:")

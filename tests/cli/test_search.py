@@ -51,8 +51,7 @@ def crowded(tmp_path: Path) -> Path:
 
 def test_passages_are_found_by_vectors_by_words_and_by_both(run, model: Path, passages: Path) -> None:
     query = "he bought a mask"
-    result = run("search", passages, "--model", model, "--query", query, "--top", 2)
-    assert result.code == 0, result.err
+    result = run("search", passages, "--model", model, "--query", query, "--top", 2).succeeds()
     first, second = result.out.splitlines()
     assert first.split() == ["1", "1.0000", "2", *query.split()]
     assert second.startswith("  2  0.")
@@ -81,8 +80,7 @@ def test_queries_and_passages_are_read_with_the_prompts_of_the_model(
     monkeypatch.setattr(progress, "_silent", 0)
     arguments = ("search", passages, "--model", sentences, "--query", "the man")
     told = "prompts of the model: 'he ' for queries, 'to ' for passages"
-    result = run(*arguments, "--json")
-    assert result.code == 0
+    result = run(*arguments, "--json").succeeds()
     assert run(*arguments).err.count(told) == 1
     plain = run(*arguments, "--query-prompt", "none", "--passage-prompt", "none", "--json")
     assert "prompts of the model" not in plain.err
@@ -268,8 +266,7 @@ def test_the_columns_of_passages_and_queries_are_named_apart(run, tmp_path: Path
     queries.write_text("number\tasked\n1\tmask\n", encoding="utf-8")
     command = ["search", passages, "--bm25", "--queries", queries, "--text-column", "said"]
     assert "name it with --query-column" in run(*command).err
-    result = run(*command, "--query-column", "asked")
-    assert result.code == 0, result.err
+    result = run(*command, "--query-column", "asked").succeeds()
     assert result.out.endswith("a mask\n")
 
 
@@ -277,8 +274,7 @@ def test_contexts_of_a_word_are_grouped_and_drawn(run, model: Path, tmp_path: Pa
     text = tmp_path / "text.txt"
     text.write_text("the man went\nThe store , the man\n\na man bought a mask\nhe went\n", encoding="utf-8")
     command = ["senses", "man", text, "--model", model]
-    result = run(*command, "--clusters", 2, "--beside", "he", "--out", tmp_path / "senses.html")
-    assert result.code == 0, result.err
+    result = run(*command, "--clusters", 2, "--beside", "he", "--out", tmp_path / "senses.html").succeeds()
     lines = result.out.splitlines()
     assert lines[0].startswith("man: 3 occurrences, 2 groups (silhouette of 2:")
     assert lines[1].startswith("group 1: 2 occurrences, mean cosine with 'he' ")
@@ -290,18 +286,17 @@ def test_contexts_of_a_word_are_grouped_and_drawn(run, model: Path, tmp_path: Pa
     assert answer["occurrences"] == 3
     assert sum(group["occurrences"] for group in answer["groups"]) == 3
     for name in ("senses.png", "senses.svg"):
-        assert run(*command, "--out", tmp_path / name).code == 0
+        run(*command, "--out", tmp_path / name).succeeds()
         again = (tmp_path / name).read_bytes()
         run(*command, "--out", tmp_path / name).refuses("with --replace")
-        assert run(*command, "--out", tmp_path / name, "--replace").code == 0
+        run(*command, "--out", tmp_path / name, "--replace").succeeds()
         assert (tmp_path / name).read_bytes() == again, "equal points give equal pictures"
     assert (tmp_path / "senses.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_word_in_two_sentences_is_compared_with_its_static_vector(run, model: Path, tmp_path: Path) -> None:
     first, second = "the man went to the store", "he bought a man , a tweet"
-    result = run("contexts", "man", first, second, "--model", model, "--json")
-    assert result.code == 0, result.err
+    result = run("contexts", "man", first, second, "--model", model, "--json").succeeds()
     answer = json.loads(result.out)
     assert answer["static"] == pytest.approx(1, abs=1e-6)
     assert answer["cosine"] < 0.999
@@ -336,8 +331,7 @@ def test_a_word_in_two_sentences_has_one_vector_without_context(run, model: Path
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("4 2\nman 1 0\nwoman 0.8 0.6\nstore 0 1\nMan -1 0\n", encoding="utf-8")
     command = ["contexts", "man", "The man went to the store", "he bought a man , a tweet", "--model", model]
-    result = run(*command, "--vectors", vectors, "--top", 2)
-    assert result.code == 0, result.err
+    result = run(*command, "--vectors", vectors, "--top", 2).succeeds()
     assert result.out.splitlines()[-1] == (
         "vectors without context: cosine 1.00; nearest words, in both sentences: woman 0.80, store 0.00"
     )
@@ -357,8 +351,7 @@ def test_a_word_missing_from_a_sentence_is_one_line(run, model: Path) -> None:
     idle = run("contexts", "man", "the man", "a man", "--model", model, "--top", 2)
     assert idle.code == 2
     assert "--top has no effect without --text or --vectors" in idle.err
-    twice = run("contexts", "man", "a man , the man", "a man", "--model", model)
-    assert twice.code == 0
+    run("contexts", "man", "a man , the man", "a man", "--model", model).succeeds()
 
 
 def test_a_missing_word_and_an_unknown_picture_format_are_one_line(run, model: Path, passages: Path) -> None:
@@ -371,9 +364,7 @@ def test_a_missing_word_and_an_unknown_picture_format_are_one_line(run, model: P
 
 
 def test_vector_geometry_is_described_and_corrected(run, crowded: Path, tmp_path: Path) -> None:
-    told = run("vectors", crowded)
-    assert told.code == 0, told.err
-    assert "all vectors point in similar directions" in told.out
+    run("vectors", crowded).succeeds("all vectors point in similar directions")
     changed = run(
         "vectors", crowded, "--whiten", "--dimensions", 4, "--normalize", "--out", tmp_path / "y.npy",
         "--save-changes", tmp_path / "changes.safetensors", "--picture", tmp_path / "cosines.png",
@@ -384,8 +375,7 @@ def test_vector_geometry_is_described_and_corrected(run, crowded: Path, tmp_path
     assert written.shape == (300, 4)
     assert np.allclose(np.linalg.norm(written, axis=1), 1, atol=1e-6)
     assert (tmp_path / "cosines.png").read_bytes().startswith(b"\x89PNG")
-    again = run("vectors", crowded, "--changes", tmp_path / "changes.safetensors", "--out", tmp_path / "z.npy")
-    assert again.code == 0, again.err
+    run("vectors", crowded, "--changes", tmp_path / "changes.safetensors", "--out", tmp_path / "z.npy").succeeds()
     assert (tmp_path / "z.npy").read_bytes() == (tmp_path / "y.npy").read_bytes()
     both = json.loads(run("vectors", crowded, "--center", "--json").out)
     assert both["before"]["mean_cosine"] > 0.9 > 0.1 > both["after"]["mean_cosine"]
@@ -397,17 +387,17 @@ def test_files_are_replaced_on_request_and_inputs_never(run, crowded: Path, tmp_
     run("vectors", crowded, "--center", "--out", crowded, "--replace").refuses("apart from the input")
     assert crowded.read_bytes() == content
     command = ["vectors", crowded, "--center", "--out", out]
-    assert run(*command).code == 0
+    run(*command).succeeds()
     before = out.read_bytes()
     run("vectors", crowded, "--normalize", "--out", out).refuses("with --replace")
     assert out.read_bytes() == before
-    assert run("vectors", crowded, "--normalize", "--out", out, "--replace").code == 0
+    run("vectors", crowded, "--normalize", "--out", out, "--replace").succeeds()
     assert out.read_bytes() != before
     assert run(*command, "--replace", "--save-changes", out).code == 1
     picture = ["vectors", crowded, "--picture", tmp_path / "cosines.svg"]
-    assert run(*picture).code == 0
+    run(*picture).succeeds()
     assert "with --replace" in run(*picture).err
-    assert run(*picture, "--replace").code == 0
+    run(*picture, "--replace").succeeds()
 
 
 def test_vectors_with_nan_are_one_line(run, tmp_path: Path) -> None:
@@ -422,8 +412,7 @@ def test_vectors_with_nan_are_one_line(run, tmp_path: Path) -> None:
 
 def test_changes_are_fitted_on_other_vectors(run, crowded: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "zeros.npy", np.zeros((4, 6), np.float32))
-    result = run("vectors", crowded, "--center", "--fit-on", tmp_path / "zeros.npy", "--out", tmp_path / "y.npy")
-    assert result.code == 0, result.err
+    run("vectors", crowded, "--center", "--fit-on", tmp_path / "zeros.npy", "--out", tmp_path / "y.npy").succeeds()
     assert np.array_equal(np.load(tmp_path / "y.npy"), np.load(crowded))
 
 
@@ -483,18 +472,15 @@ def test_passages_whose_vectors_concentrate_are_reported_once_and_changes_fix_it
 ) -> None:
     index, changes = tmp_path / "index.safetensors", tmp_path / "changes.safetensors"
     command = ["search", two_ways, "--model", model, "--query", "the man", "--query", "a tweet"]
-    told = run(*command, "--index", index)
-    assert told.code == 0, told.err
+    told = run(*command, "--index", index).succeeds()
     assert told.err.count("all vectors point in similar directions") == 1
     assert "compare the ranking with that of `bertsmith search --method bm25`, which needs no model" in told.err
     assert "--whiten" not in told.err
     assert "nearly all" not in run(*command, "--hybrid").err
     vectors = tmp_path / "x.npy"
-    assert run("embed", two_ways, "--model", model, "--out", vectors).code == 0
-    kept = run("vectors", vectors, "--center", "--save-changes", changes)
-    assert kept.code == 0, kept.err
-    mended = run(*command, "--changes", changes, "--json")
-    assert mended.code == 0, mended.err
+    run("embed", two_ways, "--model", model, "--out", vectors).succeeds()
+    run("vectors", vectors, "--center", "--save-changes", changes).succeeds()
+    mended = run(*command, "--changes", changes, "--json").succeeds()
     assert "nearly all" not in mended.err
     scores = [hit["score"] for hit in json.loads(mended.out.splitlines()[0])["passages"]]
     raw = run(*command, "--json")
@@ -510,7 +496,7 @@ def test_vectors_of_changed_passages_are_those_that_vectors_writes(
     run, model: Path, two_ways: Path, tmp_path: Path
 ) -> None:
     changes, index = tmp_path / "changes.safetensors", tmp_path / "index.safetensors"
-    assert run("embed", two_ways, "--model", model, "--out", tmp_path / "x.npy").code == 0
+    run("embed", two_ways, "--model", model, "--out", tmp_path / "x.npy").succeeds()
     written = run(
         "vectors", tmp_path / "x.npy", "--whiten", "--dimensions", 5, "--normalize", "--save-changes", changes,
         "--out", tmp_path / "y.npy",
@@ -542,8 +528,7 @@ def test_search_says_which_precision_made_the_vectors(
 def test_whitening_on_fewer_vectors_than_they_are_wide_is_warned_of_and_not_praised(run, tmp_path: Path) -> None:
     vectors, changes = tmp_path / "x.npy", tmp_path / "changes.safetensors"
     np.save(vectors, generator(0, "few").standard_normal((5, 256)).astype(np.float32))
-    result = run("vectors", vectors, "--whiten", "--save-changes", changes)
-    assert result.code == 0, result.err
+    result = run("vectors", vectors, "--whiten", "--save-changes", changes).succeeds()
     assert "warning: the change was fitted on 5 vectors of width 256" in result.err
     assert "5 vectors are too few" in result.out
     np.save(vectors, generator(0, "more").standard_normal((200, 256)).astype(np.float32))

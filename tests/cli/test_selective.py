@@ -50,8 +50,7 @@ def test_texts_below_the_threshold_get_no_answer(
     monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
     asked = ("predict", "--model", model, "--device", "cpu", "--calibrate", table, "--accuracy", "0.95")
     stdin = "".join(f"{row['text']}\n" for row in rows).encode()
-    shown = run(*asked, "--json", stdin=stdin)
-    assert shown.code == 0, shown.err
+    shown = run(*asked, "--json", stdin=stdin).succeeds()
     assert "360 labelled texts; answers from a probability of " in shown.err
     answers = [json.loads(line) for line in shown.out.splitlines()]
     plain = [json.loads(line) for line in run(*asked[:5], "--json", stdin=stdin).out.splitlines()]
@@ -65,7 +64,7 @@ def test_texts_below_the_threshold_get_no_answer(
         assert answer == (before if flag else {**before, "label": None, "chosen": []})
     assert run(*asked, stdin=stdin).out.splitlines()[answered.index(False)].startswith("(no answer)\t")
     out = tmp_path / "out.csv"
-    assert run(*asked, "--data", table, "--out", out).code == 0
+    run(*asked, "--data", table, "--out", out).succeeds()
     with open(out, encoding="utf-8", newline="") as file:
         cells = list(csv.DictReader(file))
     assert [row["prediction"] for row in cells] == [answer["label"] or "" for answer in answers]
@@ -152,8 +151,7 @@ def test_a_resumed_file_needs_the_same_labelled_texts(run, model: Path, table: P
     assert run(*asked, "0.9", "--out", out, stdin=b"the film\n\xff\n").code == 1
     refused = run(*asked, "0.8", "--out", out, "--resume", stdin=b"the film\n")
     refused.refuses("the models and options that the predictions in")
-    resumed = run(*asked, "0.9", "--out", out, "--resume", stdin=b"the film\nrome\n")
-    assert resumed.code == 0, resumed.err
+    run(*asked, "0.9", "--out", out, "--resume", stdin=b"the film\nrome\n").succeeds()
     alone = run(*asked, "0.9", "--json", stdin=b"the film\nrome\n").out.splitlines()
     assert [json.loads(line)["chosen"] for line in out.read_text().splitlines()] == [
         json.loads(line)["chosen"] for line in alone

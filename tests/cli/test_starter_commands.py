@@ -43,9 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_commands_that_print(run, folder: Path, command: list[object], printed: str) -> None:
-    result = run(*command)
-    assert result.code == 0, result.err
-    assert printed in result.out
+    run(*command).succeeds(printed)
 
 
 @pytest.mark.parametrize(
@@ -60,20 +58,18 @@ def test_commands_that_print(run, folder: Path, command: list[object], printed: 
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_commands_that_write(run, folder: Path, command: list[object], written: str) -> None:
-    result = run(*command)
-    assert result.code == 0, result.err
+    run(*command).succeeds()
     file = folder / written
     assert (file / "model.safetensors" if file.is_dir() else file).stat().st_size > 0
 
 
 def test_a_corpus_and_more_pre_training(run, folder: Path) -> None:
-    assert run("corpus", "texts.txt", "--model", "starter", "--out", "corpus").code == 0
-    result = run("pretrain", "corpus", "--init", "starter", "--steps", 1, "--out", "out")
-    assert result.code == 0, result.err
+    run("corpus", "texts.txt", "--model", "starter", "--out", "corpus").succeeds()
+    run("pretrain", "corpus", "--init", "starter", "--steps", 1, "--out", "out").succeeds()
 
 
 def test_vectors_are_those_of_the_library(run, folder: Path) -> None:
-    assert run("embed", "texts.txt", "--model", "starter", "--out", "out.npy").code == 0
+    run("embed", "texts.txt", "--model", "starter", "--out", "out.npy").succeeds()
     vectors = bertsmith.load("starter", device="cpu").embed(TEXTS.splitlines())
     np.testing.assert_allclose(np.load(folder / "out.npy"), vectors, rtol=0, atol=1e-5)
 

@@ -20,13 +20,11 @@ def test_a_model_is_trained_on_pairs_and_translates_lines(run, tmp_path: Path) -
         )
     out = tmp_path / "run"
     options = ("--dev", tmp_path / "dev.tsv", "--pieces", 11, "--steps", 4, "--rows-per-step", 8, "--device", "cpu")
-    trained = run("train-translation", tmp_path / "pairs.tsv", "--out", out, *options, "--precision", "fp32")
-    assert trained.code == 0, trained.err
+    trained = run("train-translation", tmp_path / "pairs.tsv", "--out", out, *options, "--precision", "fp32").succeeds()
     assert "held_out_bleu" in trained.out
     assert trained.out.endswith(f"model: {out / 'model'}\n")
 
-    result = run("translate", "--model", out, "--longer", 3, "--device", "cpu", stdin=b"a b c\n\nd e\n")
-    assert result.code == 0, result.err
+    result = run("translate", "--model", out, "--longer", 3, "--device", "cpu", stdin=b"a b c\n\nd e\n").succeeds()
     model, tokenizer = read_translation_model(out)
     expected = translate(model, tokenizer, ["a b c", "", "d e"], SearchSettings(longer=3))
     assert result.out.splitlines() == [translation.text for translation in expected]
@@ -43,7 +41,7 @@ def test_a_model_is_trained_on_pairs_and_translates_lines(run, tmp_path: Path) -
 
     again = run("train-translation", "--out", out, "--resume", "--steps", 9)
     assert (again.code, "--resume with --out alone" in again.err) == (1, True)
-    assert run("train-translation", "--out", out, "--resume").code == 0
+    run("train-translation", "--out", out, "--resume").succeeds()
 
 
 def test_an_lstm_is_trained_resumed_and_translates_by_the_same_commands(run, tmp_path: Path) -> None:
@@ -51,16 +49,14 @@ def test_an_lstm_is_trained_resumed_and_translates_by_the_same_commands(run, tmp
     (tmp_path / "pairs.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     out, options = tmp_path / "run", ("--pieces", 8, "--device", "cpu", "--precision", "fp32")
     chosen = ("--architecture", "lstm", "--score", "concat", "--steps", 3, "--rows-per-step", 4)
-    trained = run("train-translation", tmp_path / "pairs.tsv", "--out", out, *options, *chosen)
-    assert trained.code == 0, trained.err
+    run("train-translation", tmp_path / "pairs.tsv", "--out", out, *options, *chosen).succeeds()
     config = json.loads((out / "model/config.json").read_text(encoding="utf-8"))
     assert (config["model_type"], config["score"]) == ("lstm", "concat")
-    result = run("translate", "--model", out, "--longer", 2, "--device", "cpu", stdin=b"a b c\n\n")
-    assert result.code == 0, result.err
+    result = run("translate", "--model", out, "--longer", 2, "--device", "cpu", stdin=b"a b c\n\n").succeeds()
     model, tokenizer = read_translation_model(out)
     expected = translate(model, tokenizer, ["a b c", ""], SearchSettings(longer=2))
     assert result.out.splitlines() == [translation.text for translation in expected]
-    assert run("train-translation", "--out", out, "--resume").code == 0
+    run("train-translation", "--out", out, "--resume").succeeds()
 
 
 @pytest.mark.parametrize(

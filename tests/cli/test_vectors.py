@@ -56,7 +56,7 @@ def test_settings_of_the_command_are_those_of_the_library(run, model, text, tmp_
         ]
     ):
         out = tmp_path / f"{number}.npy"
-        assert run("embed", text, "--model", model, "--out", out, *flags).code == 0
+        run("embed", text, "--model", model, "--out", out, *flags).succeeds()
         np.testing.assert_allclose(np.load(out), load_embedder(model, **settings).embed(LINES), atol=2e-6)
 
 
@@ -103,13 +103,12 @@ def test_a_file_in_another_encoding_has_the_vectors_of_its_text(run, model, tmp_
     coded = ("--encoding", "cp1252")
     for command, end in (("embed", ".npy"), ("features", ".npy"), ("features", ".jsonl")):
         wanted = tmp_path / f"wanted{end}"
-        assert run(command, tmp_path / "b.txt", "--model", model, "--out", wanted, "--replace").code == 0
+        run(command, tmp_path / "b.txt", "--model", model, "--out", wanted, "--replace").succeeds()
         for name, stdin in (("a.txt", b""), ("c.csv", b""), ("-", (tmp_path / "a.txt").read_bytes())):
             out, source = tmp_path / f"x{end}", name if name == "-" else tmp_path / name
             result = run(command, source, "--model", model, "--out", out, *coded, "--replace", stdin=stdin)
             assert (result.code, out.read_bytes() == wanted.read_bytes()) == (0, True), (command, name, result.err)
-    result = run("vectors", "static", "--model", model, "--text", tmp_path / "a.txt", "--out", tmp_path / "s", *coded)
-    assert result.code == 0, result.err
+    run("vectors", "static", "--model", model, "--text", tmp_path / "a.txt", "--out", tmp_path / "s", *coded).succeeds()
     result = run("vectors", "static", "--model", model, "--out", tmp_path / "t", *coded)
     assert "--encoding needs --text" in result.err
 
@@ -117,13 +116,13 @@ def test_a_file_in_another_encoding_has_the_vectors_of_its_text(run, model, tmp_
 def test_stdin_and_tables_are_read_like_a_file(run, model, text, tmp_path):
     run("embed", text, "--model", model, "--out", tmp_path / "file.npy")
     wanted = (tmp_path / "file.npy").read_bytes()
-    assert run("embed", "-", "--model", model, "--out", tmp_path / "x.npy", stdin=text.read_bytes()).code == 0
+    run("embed", "-", "--model", model, "--out", tmp_path / "x.npy", stdin=text.read_bytes()).succeeds()
     assert (tmp_path / "x.npy").read_bytes() == wanted
     records = "".join(json.dumps({"id": 1, "body": line}) + "\n" for line in LINES)
     (tmp_path / "t.jsonl").write_text(records)
     (tmp_path / "t.csv").write_text("id,body\n" + "".join(f'1,"{line}"\n' for line in LINES))
     for name in ("t.jsonl", "t.csv"):
-        assert run("embed", tmp_path / name, "--model", model, "--out", tmp_path / f"{name}.npy").code == 0
+        run("embed", tmp_path / name, "--model", model, "--out", tmp_path / f"{name}.npy").succeeds()
         assert (tmp_path / f"{name}.npy").read_bytes() == wanted
     run("embed", "-", "--column", "body", "--model", model, "--out", tmp_path / "y.npy", stdin=records.encode())
     assert (tmp_path / "y.npy").read_bytes() == wanted
@@ -131,7 +130,7 @@ def test_stdin_and_tables_are_read_like_a_file(run, model, text, tmp_path):
 
 def test_a_parquet_file_may_hold_the_texts(run, model, text, tmp_path):
     out = tmp_path / "x.parquet"
-    assert run("embed", text, "--model", model, "--out", out, "--text").code == 0
+    run("embed", text, "--model", model, "--out", out, "--text").succeeds()
     table = pq.read_table(out)
     assert table["text"].to_pylist() == LINES
     np.testing.assert_allclose(np.stack(table["vector"].to_numpy()), load_embedder(model).embed(LINES), atol=2e-6)
@@ -148,7 +147,7 @@ def test_an_interrupted_job_resumes_and_is_byte_identical(
     (tmp_path / "whole").mkdir()
     source = {"stdin": text.read_bytes()} if stdin else {}
     arguments = [command, "-" if stdin else text, "--model", model, "--out"]
-    assert run(*arguments, tmp_path / "whole" / name, **source).code == 0
+    run(*arguments, tmp_path / "whole" / name, **source).succeeds()
     writer = NpyWriter if name == "x.npy" else ParquetWriter
     append = writer.append
     stop = 1 if command == "embed" else 2  # words come with a second, empty part
@@ -190,11 +189,11 @@ def test_the_index_of_vectors_is_never_written_over_the_texts(run, model, tmp_pa
 
 def test_an_index_that_is_an_input_is_not_removed_with_its_vectors(run, model, text, tmp_path):
     out, tokens = tmp_path / "a.npy", tmp_path / "a.tokens.jsonl"
-    assert run("features", text, "--model", model, "--out", out).code == 0
+    run("features", text, "--model", model, "--out", out).succeeds()
     arguments = ["--column", "word", "--model", model, "--replace", "--out"]
     refused = run("embed", tokens, *arguments, out)
     assert (refused.code, "apart from the input" in refused.err, tokens.exists()) == (1, True, True)
-    assert run("embed", text, "--model", model, "--out", out, "--replace").code == 0
+    run("embed", text, "--model", model, "--out", out, "--replace").succeeds()
     assert not tokens.exists()
 
 
@@ -215,7 +214,7 @@ def test_texts_that_change_while_they_are_read_are_refused(run, model, text, tmp
     assert "the 6 texts that" in result.err
     assert "7 different texts" in result.err
     assert not out.exists()
-    assert run("embed", text, "--model", model, "--out", out, "--replace").code == 0
+    run("embed", text, "--model", model, "--out", out, "--replace").succeeds()
     assert len(np.load(out)) == 7
 
 
@@ -230,7 +229,7 @@ def test_a_full_disk_gives_the_same_message_at_any_point(run, model, text, tmp_p
         for flags in ([], ["--resume"]):
             result = run(*arguments, *flags)
             assert (result.code, "resume with --resume" in result.err) == (1, True), result
-    assert run(*arguments, "--resume").code == 0
+    run(*arguments, "--resume").succeeds()
 
 
 def test_other_texts_or_settings_are_refused_on_resume(run, model, text, tmp_path):
@@ -271,7 +270,7 @@ def test_words_of_a_file_have_their_vectors_line_and_characters(run, model, text
 
 def test_pieces_of_a_file_go_to_an_array_with_an_index_file(run, model, text, tmp_path):
     out = tmp_path / "w.npy"
-    assert run("features", text, "--model", model, "--out", out, "--pieces", "--float16").code == 0
+    run("features", text, "--model", model, "--out", out, "--pieces", "--float16").succeeds()
     (result,) = list(load_token_features(model, unit="pieces").read(LINES))
     vectors = np.load(out)
     assert vectors.dtype == np.float16
@@ -294,7 +293,7 @@ def test_a_file_without_a_word_gives_an_empty_table(run, model, tmp_path):
 @pytest.mark.parametrize("name", ["x.npy", "x.parquet"])
 def test_vectors_of_texts_may_have_half_the_size(run, model, text, tmp_path, name):
     out = tmp_path / name
-    assert run("embed", text, "--model", model, "--out", out, "--float16").code == 0
+    run("embed", text, "--model", model, "--out", out, "--float16").succeeds()
     result = np.load(out) if name == "x.npy" else np.stack(pq.read_table(out)["vector"].to_numpy())
     assert result.dtype == np.float16
     np.testing.assert_allclose(result, load_embedder(model).embed(LINES), atol=2e-3, rtol=1e-3)
@@ -323,7 +322,7 @@ def test_a_process_that_is_killed_while_it_embeds_costs_a_block_and_no_byte(run,
     lines = [" ".join(LINES[(number * step) % 6] for step in range(1 + number % 5)) for number in range(3000)]
     text.write_text("".join(f"{number} {line}\n" for number, line in enumerate(lines)))
     command = ["embed", text, "--model", model, "--out"]
-    assert run(*command, whole).code == 0
+    run(*command, whole).succeeds()
     program = KILLED.format(threads=torch.get_num_threads(), block=50)
     started = [sys.executable, "-c", program, *map(str, command), str(out)]
     process = subprocess.Popen(started, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -341,8 +340,7 @@ def test_a_process_that_is_killed_while_it_embeds_costs_a_block_and_no_byte(run,
     embedded = []
     embed = Embedder.embed
     monkeypatch.setattr(Embedder, "embed", lambda self, texts: embedded.extend(texts) or embed(self, texts))
-    done = run(*command, out, "--resume")
-    assert done.code == 0, done.err
+    run(*command, out, "--resume").succeeds()
     assert 0 < len(embedded) < 3000, "only what was left"
     assert sorted(path.name for path in out.parent.iterdir()) == sorted(path.name for path in whole.parent.iterdir())
     for path in whole.parent.iterdir():
@@ -366,8 +364,7 @@ def test_the_last_line_says_which_precision_was_used(run, model, text, tmp_path,
     monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
     for number, (flags, said) in enumerate([((), "fp32"), (("--precision", "fp64"), "fp64")]):
         out = tmp_path / f"{number}.npy"
-        result = run(command, text, "--model", model, "--device", "cpu", "--out", out, *flags)
-        assert result.code == 0, result.err
+        result = run(command, text, "--model", model, "--device", "cpu", "--out", out, *flags).succeeds()
         line = next(line for line in result.err.splitlines() if line.startswith(f"{out.name}: 6 texts in "))
         assert f" s, {said} · " in line
 

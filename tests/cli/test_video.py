@@ -19,10 +19,8 @@ def test_features_become_words_and_a_model_of_texts_with_codes_answers(run, tmp_
     base = write_base_model(tmp_path / "base")
     segments = ("--events", events)
     typed = ("codes", "train-video", captions, *segments, "--words", words, "--init", base, "--device", "cpu")
-    trained = run(*typed, "--steps", 4, "--rows-per-step", 8, "--out", out)
-    assert trained.code == 0, trained.err
-    assert "held_out_text_alone_loss" in trained.out
-    assert run("codes", "train-video", "--out", out, "--resume").code == 0
+    run(*typed, "--steps", 4, "--rows-per-step", 8, "--out", out).succeeds("held_out_text_alone_loss")
+    run("codes", "train-video", "--out", out, "--resume").succeeds()
 
     model = ("--model", out, "--device", "cpu")
     lines = run("codes", "fill", TEXT, *model, "--codes", "0 1", "--top", 2).out.splitlines()

@@ -33,8 +33,7 @@ def texts(tmp_path: Path) -> Path:
 
 def test_a_vocabulary_of_the_wanted_size_is_learned_and_reported_file_by_file(run, tmp_path, texts) -> None:
     out = tmp_path / "vocab.txt"
-    result = run("vocab", texts, "--size", 90, "--out", out, "--report", tmp_path / "report.json")
-    assert result.code == 0, result.err
+    result = run("vocab", texts, "--size", 90, "--out", out, "--report", tmp_path / "report.json").succeeds()
     vocabulary = Vocabulary.load(out)
     assert len(vocabulary) == 90
     words = count_words(sentence for sentence in SENTENCES * 20)
@@ -52,7 +51,7 @@ def test_every_character_is_a_piece_on_request(run, tmp_path: Path) -> None:
     text.write_text("the man the hat\n" * 9000 + "\n".join(syllables) + "\n", encoding="utf-8")
     kept = []
     for options in ((), ("--character-coverage", 1)):
-        assert run("vocab", text, "--size", 90, "--cased", "--replace", "--out", out, *options).code == 0
+        run("vocab", text, "--size", 90, "--cased", "--replace", "--out", out, *options).succeeds()
         kept.append(len(set(syllables) & set(Vocabulary.load(out).pieces)))
     assert kept[0] < 60 == kept[1]
     result = run("vocab", text, "--size", 90, "--out", tmp_path / "none", "--character-coverage", 0)
@@ -62,10 +61,10 @@ def test_every_character_is_a_piece_on_request(run, tmp_path: Path) -> None:
 def test_the_same_text_gives_the_same_file_and_capitals_stay_if_wanted(run, tmp_path, texts) -> None:
     first, second, cased = (tmp_path / name for name in ("first.txt", "second.txt", "cased.txt"))
     for out in (first, second):
-        assert run("vocab", texts, "--size", 60, "--out", out).code == 0
+        run("vocab", texts, "--size", 60, "--out", out).succeeds()
     assert first.read_bytes() == second.read_bytes()
     assert not Vocabulary.load(first).is_cased
-    assert run("vocab", texts, "--size", 80, "--out", cased, "--cased").code == 0
+    run("vocab", texts, "--size", 80, "--out", cased, "--cased").succeeds()
     assert Vocabulary.load(cased).is_cased
 
 
@@ -73,15 +72,15 @@ def test_a_vocabulary_may_be_learned_by_the_rules_of_the_original_code(run, tmp_
     text = tmp_path / "greek.txt"
     text.write_text("ΟΔΟΣ λόγος\n" * 20, encoding="utf-8")
     for rules, keeps_final in (("huggingface", False), ("google", True)):
-        assert run("vocab", text, "--size", 25, "--out", tmp_path / rules, "--rules", rules).code == 0
+        run("vocab", text, "--size", 25, "--out", tmp_path / rules, "--rules", rules).succeeds()
         # The original code makes a final sigma of the last letter.
         assert ("##οδος" in (pieces := Vocabulary.load(tmp_path / rules).pieces) or "οδος" in pieces) is keeps_final
 
 
 def test_stdin_is_a_text_too(run, tmp_path, texts) -> None:
     data = b"".join((texts / f"{number}.txt").read_bytes() for number in range(3))
-    assert run("vocab", "-", "--size", 60, "--out", tmp_path / "stdin.txt", stdin=data).code == 0
-    assert run("vocab", texts, "--size", 60, "--out", tmp_path / "files.txt").code == 0
+    run("vocab", "-", "--size", 60, "--out", tmp_path / "stdin.txt", stdin=data).succeeds()
+    run("vocab", texts, "--size", 60, "--out", tmp_path / "files.txt").succeeds()
     assert (tmp_path / "stdin.txt").read_bytes() == (tmp_path / "files.txt").read_bytes()
 
 
@@ -130,11 +129,9 @@ def test_bytes_that_are_not_utf8_are_counted(run, tmp_path) -> None:
     file.write_bytes(b"the man went to the store\nhe \xff bought \xfe\n" * 5)
     result = run("vocab", file, "--size", 40, "--out", tmp_path / "vocab.txt")
     result.refuses("found the byte 0xff in line 2, not UTF-8; save it as UTF-8, or name its encoding")
-    result = run("vocab", file, "--size", 40, "--out", tmp_path / "vocab.txt", "--bad-bytes", "drop")
-    assert result.code == 0
+    result = run("vocab", file, "--size", 40, "--out", tmp_path / "vocab.txt", "--bad-bytes", "drop").succeeds()
     assert f"bertsmith: bytes that are not UTF-8, dropped: 10 ({file}: 10)\n" in result.err
-    result = run("vocab", file, "--size", 40, "--out", tmp_path / "latin.txt", "--encoding", "latin-1", "--cased")
-    assert result.code == 0
+    run("vocab", file, "--size", 40, "--out", tmp_path / "latin.txt", "--encoding", "latin-1", "--cased").succeeds()
     assert "ÿ" in (tmp_path / "latin.txt").read_text(encoding="utf-8")
 
 
@@ -152,8 +149,7 @@ def test_the_rows_of_more_than_twenty_files_go_to_the_report_file(run, tmp_path)
     folder.mkdir()
     for number in range(21):
         (folder / f"{number:02}.txt").write_text(f"{SENTENCES[number % 3]}\n", encoding="utf-8")
-    short = run("vocab", folder, "--size", 60, "--out", tmp_path / "vocab.txt", "--report", report)
-    assert short.code == 0
+    short = run("vocab", folder, "--size", 60, "--out", tmp_path / "vocab.txt", "--report", report).succeeds()
     assert "20.txt" not in short.out
     assert f"\nthe figures of each of the 21 texts: {report}\n" in short.out
     assert len(json.loads(report.read_text(encoding="utf-8"))["texts"]) == 21
@@ -172,8 +168,7 @@ def test_languages_are_weighted_and_reported_one_by_one(run, tmp_path: Path) -> 
     for exponent in ("1", "0"):
         out = tmp_path / f"vocab-{exponent}.txt"
         options = ("--language-exponent", exponent, "--size", 72, "--report", tmp_path / f"{exponent}.json")
-        result = run("vocab", folder, "--languages", *options, "--out", out)
-        assert result.code == 0, result.err
+        result = run("vocab", folder, "--languages", *options, "--out", out).succeeds()
         assert [line.split()[0] for line in result.out.splitlines()[1:4]] == ["en", "ru", "total"]
         report = json.loads((tmp_path / f"{exponent}.json").read_text(encoding="utf-8"))
         pieces[exponent] = [row["pieces"] for row in report["texts"]]

@@ -19,13 +19,13 @@ def trained(run, tmp_path, monkeypatch):
 
 def test_the_command_of_vector_files_is_still_there(run, tmp_path):
     np.save(tmp_path / "some.npy", np.eye(4, dtype=np.float32))
-    assert run("vectors", tmp_path / "some.npy").code == 0
+    run("vectors", tmp_path / "some.npy").succeeds()
     assert "train" not in run("vectors", "--help").out.split("Options:")[1]
 
 
 def test_vectors_are_converted_and_answer_the_same(run, trained):
     for to in ("text", "binary"):
-        assert run("vectors", "convert", trained, "--to", to, "--out", f"v.{to}").code == 0
+        run("vectors", "convert", trained, "--to", to, "--out", f"v.{to}").succeeds()
     for typed in (["neighbours", "w1", "--count", "3"], ["analogy", "w1", "w2", "w3"], ["similarity", "w1", "w2"]):
         answers = {run("vectors", typed[0], vectors, *typed[1:]).out for vectors in (trained, "v.text", "v.binary")}
         assert len(answers) == 1

@@ -48,8 +48,7 @@ def test_an_answer_in_words_is_what_the_writer_makes_of_its_passage(
     run, reader: Path, writer: Path, document: Path
 ) -> None:
     options = ("--writer", writer, "--passages", 4, "--top", 4, "--json")
-    result = run("ask", reader, document, QUESTION, "who ?", *options)
-    assert result.code == 0, result.err
+    result = run("ask", reader, document, QUESTION, "who ?", *options).succeeds()
     answered = [json.loads(line) for line in result.out.splitlines()]
     text, model = document.read_text(encoding="utf-8"), load(writer)
     for question in answered:

@@ -21,7 +21,7 @@ def test_lines_and_tables_are_answered_as_by_the_library(run, encoder: str, tmp_
     assert [json.loads(record)["label"] for record in records] == [answer.label for answer in answers]
     table, out = tmp_path / "texts.csv", tmp_path / "out.csv"
     table.write_text("text;note\n" + "".join(f"{text};é\n" for text in TEXTS), encoding="utf-8")
-    assert run("classify", table, "--labels", labels, "--out", out, *options).code == 0
+    run("classify", table, "--labels", labels, "--out", out, *options).succeeds()
     lines = out.read_text(encoding="utf-8").splitlines()
     assert lines[0] == "text;note;prediction;probability"
     assert lines[1] == f"{TEXTS[0]};é;{answers[0].label};{answers[0].probability:.4f}"
