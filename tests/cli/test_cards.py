@@ -95,7 +95,10 @@ def test_the_card_of_a_task_model_lists_scores_labels_and_training(tmp_path, kin
     assert "- examples: 1,200\n" in text
     assert "`sha256:77aa`" in text
     assert all(f"`{label}`" in text for label in spec.labels)
-    by_windows = spec.kind in ("tagging", "span", "extraction", "entities") or spec.settings.long_text in WINDOWED
+    by_windows = (
+        spec.kind in ("tagging", "span", "extraction", "entities", "entities-by-name")
+        or spec.settings.long_text in WINDOWED
+    )
     assert (f"Reads up to {spec.settings.max_length} tokens" in text, "in windows" in text) == (True, by_windows)
 
 

@@ -193,6 +193,14 @@ SPECS = {
         metrics=("precision", "recall", "f1"),
         settings=dataclasses.replace(SETTINGS, entity_words=2, overlap="nested"),
     ),
+    "by name": TaskSpec(
+        kind="entities-by-name",
+        name="entities-by-name",
+        labels=("one", "where", "who"),
+        metric="f1",
+        metrics=("precision", "recall", "f1"),
+        settings=dataclasses.replace(SETTINGS, entity_words=2, overlap="nested"),
+    ),
     "answer": TaskSpec(
         kind="span", name="squad", metric="f1", metrics=("exact", "f1"), settings=TaskSettings(max_length=32, stride=8)
     ),
@@ -230,7 +238,7 @@ SPECS["pronoun"] = TaskSpec(
     settings=SETTINGS,
 )
 # The kinds whose models have an ONNX form; that of some takes sentences, or gives the numbers of mentions.
-OF_PARTS = ["sentences", "sentences of a text", "pronoun", "nested"]
+OF_PARTS = ["sentences", "sentences of a text", "pronoun", "nested", "by name"]
 OF_VECTORS = [name for name, spec in SPECS.items() if spec.kind in ("similarity", "selection")]  # exported as encoders
 WITH_GRAPH = [
     name
@@ -325,16 +333,17 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
             spans = [(text.index(words), text.index(words) + len(words)) for words in ("who", *people)]
             fields = {"pronoun": spans[0], "candidates": tuple(spans[1:]), "label": right if right < 2 else NEITHER}
             result.append(MentionExample(id=name, text=text, location=line, **fields))
-        elif kind == "nested":
+        elif kind in ("nested", "by name"):
             words, entities = [], []
+            group, location, person = SPECS[kind].labels
             for _ in range(int(draw.integers(2, 5))):
                 pick, start = int(draw.integers(4)), len(words)
                 words += [some((PEOPLE, PLACES, PEOPLE, PLAIN)[pick])]
                 if pick < 3:
-                    entities.append((start, start + 1, ("PER", "LOC", "PER")[pick]))
+                    entities.append((start, start + 1, (person, location, person)[pick]))
                 if pick == 2:  # a person and a place are a group
                     words += [some(PLACES)]
-                    entities += [(start + 1, start + 2, "LOC"), (start, start + 2, "GROUP")]
+                    entities += [(start + 1, start + 2, location), (start, start + 2, group)]
             sentence = TaggedExample(id=name, words=tuple(words), location=line)
             result.append(EntityExample.of(sentence, entities))
         elif kind == "tags":

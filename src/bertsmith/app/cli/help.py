@@ -60,6 +60,7 @@ COMMON: Mapping[str, str] = {
 # The topic of the options that a settings class adds.
 TOPICS: Mapping[str, str] = {
     "AnswerSettings": "Texts to write or choose",
+    "EntitySettings": "Entities",
     "ColumnSettings": "Columns and files",
     "SplitSettings": "Columns and files",
     "TaskSettings": "Rows and predictions",

@@ -22,6 +22,7 @@ OF_TASKS = {
     "selection": "choose",
     "tagging": "tag",
     "entities": "tag",
+    "entities-by-name": "tag",
     "span": "answer",
     "generation": "generate",
     "extraction": "extract",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bertsmith.tasks.specs.predictions import LabelPrediction
 
 BY_LABELS = "classify_by_labels"
+Names = Sequence[str] | Mapping[str, str]  # of labels, or their descriptions by name
 # The names of labels with their descriptions, whether a text may have several of them, and templates.
 Question = tuple[tuple[tuple[str, str], ...], bool, tuple[str, ...]]
 _LABEL_SETS = 8  # whose pieces and vectors are kept
@@ -42,7 +43,7 @@ class LabelReader:
     def classify(
         self,
         texts: Sequence[str],
-        labels: Sequence[str] | Mapping[str, str],
+        labels: Names,
         *,
         multi_label: bool = False,
         threshold: float | None = None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from bertsmith.base.core.errors import BertsmithError, RunError
-from bertsmith.base.core.progress import counted, duration, quiet, recorded_warnings, said_once, tell
+from bertsmith.base.core.progress import counted, duration, quiet, recorded_warnings, said_once, tell, warn
 from bertsmith.base.core.requests import path_or_none, takes
 from bertsmith.base.core.settings import AUTO, require, require_other
 from bertsmith.base.machine.runtime import Rank
@@ -19,6 +19,7 @@ from bertsmith.base.processes.distributed import in_process_group, on_first_rank
 from bertsmith.base.processes.workers import worker_pool
 from bertsmith.base.storage.files import write_json
 from bertsmith.base.storage.locks import require_new_or_started, require_new_run
+from bertsmith.inference.predictors.named_labels import entity_labels
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.heads.head_spec import MARGIN
@@ -265,7 +266,14 @@ def read_examples(request: FinetuneRequest, fold: int = 0) -> Examples:
             weight_column=request.weight_column,
             by_label=request.keep in (AUTO, BAG_ALONE),
             fold=None if request.folds is None else (fold, request.folds),
+            also=[Path(path) for path in request.also],
         )
+        if request.labels is not None:
+            described = dict(entity_labels(request.labels, request.encoding))
+            unknown = [name for name in described if name not in spec.labels]
+            if unknown:
+                warn(f"labels with a description that the training files do not have: {', '.join(unknown)}")
+            spec = dataclasses.replace(spec, descriptions=tuple(described.get(name, "") for name in spec.labels))
     data = dataclasses.replace(data, warnings=tuple(warnings))
     spec = spec if request.metric is None else with_metric(spec, request.metric)
     prepared: dict[str, Any] = request.values(SplitSettings)

@@ -10,6 +10,7 @@ from bertsmith.base.core.progress import Progress
 from bertsmith.base.core.settings import from_dict, require_known, require_number
 from bertsmith.inference.predictors.completion import Completion, complete
 from bertsmith.inference.predictors.loading import load_pretraining_heads
+from bertsmith.inference.predictors.named_labels import asking, pairs_of_labels
 from bertsmith.inference.predictors.perplexity import Perplexity, perplexities, require_directions
 from bertsmith.inference.predictors.predictor import Predictor, answering
 from bertsmith.inference.predictors.pretraining_heads import PretrainedPredictor
@@ -45,7 +46,10 @@ def complete_texts(
 
 
 def searching(predictor: Predictor, on_text: OnText | None = None, **search: Any) -> Predictor:
-    """A predictor with other settings of its answers; see `Model.generate`, `Model.extract` and `Model.classify`."""
+    """A predictor with other settings of its answers; see the methods of `Model`."""
+    named, question = search.pop("labels", None), search.pop("question", None)
+    labels = question if named is None else pairs_of_labels(named)
+    predictor = asking(predictor, labels, search.pop("threshold", None), search.pop("overlap", None))
     task, shares = predictor.task, {name: search.pop(name) for name in ("accuracy", "coverage") if name in search}
     if shares:
         return selective(predictor, SelectionSettings(**shares))

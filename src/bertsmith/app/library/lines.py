@@ -14,9 +14,10 @@ from bertsmith.base.storage.files import digest_file
 from bertsmith.base.storage.outputs import ANSWERS, require_output
 from bertsmith.inference.predictors.ensemble import requested_predictor
 from bertsmith.inference.predictors.loading import load_predictor, load_pretraining_heads, said_weak
+from bertsmith.inference.predictors.named_labels import entity_labels
 from bertsmith.inference.predictors.predictor import BLOCK, Predictor
 from bertsmith.inference.predictors.pretraining_heads import Continuation, FilledText
-from bertsmith.inference.predictors.request import FillRequest, NextRequest, PredictRequest
+from bertsmith.inference.predictors.request import EntitySettings, FillRequest, NextRequest, PredictRequest
 from bertsmith.inference.predictors.resumable_predictions import kept_predictions
 from bertsmith.models.model_files.metadata import digests_of_model
 from bertsmith.tasks.datasets.blocks import blocks_left, characters_of, named_blocks, sized_blocks
@@ -92,6 +93,9 @@ def predict_lines(
         yield from predict(lines, 0)
         return
     search, path = request.values(AnswerSettings), path_or_none(request.calibrate)
+    entities = request.values(EntitySettings)
+    if request.labels is not None:
+        entities["labels"] = entity_labels(request.labels, request.encoding)
     made_of = {
         "models": [digests_of_model(source) or str(source) for source in models],
         "precision": request.precision,
@@ -100,6 +104,7 @@ def predict_lines(
         **({"answers": search} if search else {}),
         **({} if path is None else {"calibrate": digest_file(path)}),
         **({"threshold": [request.accuracy, request.coverage]} if request.accuracy or request.coverage else {}),
+        **({"entities": entities} if entities else {}),
         **({} if request.products == "auto" else {"products": request.products}),
     }
     yield from kept_predictions(

@@ -23,7 +23,7 @@ from bertsmith.app.library.abilities import (
     shown_pieces,
 )
 from bertsmith.app.library.answers import predicted, scored_by_pairs, scored_by_vectors
-from bertsmith.app.library.by_labels import BY_LABELS, LabelReader, Question
+from bertsmith.app.library.by_labels import BY_LABELS, LabelReader, Names
 from bertsmith.app.library.inputs import (
     Text,
     checked_sentences,
@@ -99,7 +99,7 @@ class Model:
     Attributes:
         name: the last part of the path, or the id.
         task: "classification", "regression", "choice", "selection", "tagging", "span", "generation", "extraction",
-            "coreference", "entities", or None.
+            "coreference", "entities", "entities-by-name", or None.
         weakness: what the scores of its own dev or test examples say against its answers; "" if nothing.
         thresholds: those that `predict` saved with it, in this precision; each has a `promise` of accuracy or coverage.
         abilities: the supported methods; `tokens` is always supported, `pieces` by every model with a tokenizer.
@@ -261,9 +261,7 @@ class Model:
         """
         return self._answered("classify", texts, **selection)
 
-    def classify_by_labels(
-        self, texts: Sequence[str], labels: Sequence[str] | Mapping[str, str], **options: Any
-    ) -> list[LabelPrediction]:
+    def classify_by_labels(self, texts: Sequence[str], labels: Names, **options: Any) -> list[LabelPrediction]:
         """The label of each text among labels that are only named, as by `bertsmith.classify`.
 
         Args:
@@ -281,14 +279,18 @@ class Model:
         """The best ending for each context."""
         return self._answered("choose", questions)
 
-    def tag(self, texts: Sequence[str | Sequence[str]]) -> list[TagsPrediction] | list[EntitiesPrediction]:
+    def tag(
+        self, texts: Sequence[str | Sequence[str]], labels: Names | None = None, **options: Any
+    ) -> list[TagsPrediction] | list[EntitiesPrediction]:
         """The tags and entities of each text, or its entities alone; for plain texts, with character offsets.
 
         Args:
             texts: plain texts, which may be empty and are split into words at white space, around punctuation and
                 around Chinese characters; or lists of words.
+            labels: of a model for entities by name, those to look for, or descriptions by name.
+            options: of a model of spans, threshold and overlap, as in `bertsmith predict`.
         """
-        return self._answered("tag", texts)
+        return self._answered("tag", texts, labels=labels, **options)
 
     def answer(self, questions: Sequence[tuple[str, str]], n_best: int = 1) -> list[AnswerPrediction]:
         """The answer to each question from its context, which may have any length.
@@ -470,7 +472,7 @@ class Model:
         return self._attention(self.read([text if pair is None else (text, pair)], "attention")[0][0])
 
     def read(
-        self, items: Sequence[Any], ability: str, *, prompt: str | None = None, question: Question | None = None
+        self, items: Sequence[Any], ability: str, *, prompt: str | None = None, question: Any = None
     ) -> tuple[Sequence[Any], list[list[int]]]:
         """The items of a request with their pieces, and the tokens of each of their rows, before truncation.
 
@@ -480,14 +482,14 @@ class Model:
             items: one for each answer; for `rerank`, pairs with the same query.
             ability: the method; "pieces" for the tokenizer alone, "embed_ids" for ids that `check_ids` let pass.
             prompt: for vectors, as in `embed`.
-            question: for `classify_by_labels`, names with descriptions, whether a text may have several, and templates.
+            question: for `classify_by_labels`, a `by_labels.Question`; for `tag`, labels with descriptions, or None.
 
         Raises:
             BertsmithError: the model cannot do this, or an item is none of this method.
         """
-        if question is not None:
+        if ability == BY_LABELS and question is not None:
             return self._by_labels.read(items, question)  # type: ignore[no-any-return]
-        return self._reading.read(items, ability, prompt)
+        return self._reading.read(items, ability, prompt, question)
 
     def compute(self, ability: str, items: Sequence[Any], **options: Any) -> Sequence[Any]:
         """The answers of a method to items that `read` has read.
@@ -566,7 +568,6 @@ class Model:
             return self._embedders.setdefault((varied.pooling, bool(varied.normalize), varied.prompt), varied)
 
     def _answered(self, ability: str, items: Sequence[Any], **settings: Any) -> list[Any]:
-        """The answers of a method of the task head."""
         self._require(ability)
         return self._predict(examples_of(ability, items), **settings)
 

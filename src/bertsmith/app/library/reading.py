@@ -14,6 +14,7 @@ from bertsmith.app.library.inputs import (
     tagged_sentences,
     text_examples,
 )
+from bertsmith.inference.predictors.named_labels import asking
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.tasks.datasets.examples import QuestionExample, TextExample
@@ -22,6 +23,7 @@ from bertsmith.tasks.specs.tokenized import tokenized, tokens_of_rows
 from bertsmith.text.tokenizers.encoded import Encoded
 from bertsmith.text.tokenizers.tokenizer import SpecialTokens
 
+Labels = Sequence[tuple[str, str]] | None  # names with descriptions, in place of those of the training
 _IN_WINDOWS = ("tag", "answer", "extract", "features", "perplexity")
 
 
@@ -35,8 +37,11 @@ class WordReading:
 
     predictor: Predictor
 
-    def read(self, items: Sequence[Any], ability: str, prompt: str | None) -> tuple[Sequence[Any], list[list[int]]]:
+    def read(
+        self, items: Sequence[Any], ability: str, prompt: str | None, labels: Labels = None
+    ) -> tuple[Sequence[Any], list[list[int]]]:
         """See `Model.read`."""
+        asking(self.predictor, labels)
         examples = examples_of(ability, items)
         return examples, [[_words(example)] for example in examples]
 
@@ -74,8 +79,11 @@ class Reading:
     embedder: Embedder
     abilities: tuple[str, ...]
 
-    def read(self, items: Sequence[Any], ability: str, prompt: str | None) -> tuple[Sequence[Any], list[list[int]]]:
+    def read(
+        self, items: Sequence[Any], ability: str, prompt: str | None, labels: Labels = None
+    ) -> tuple[Sequence[Any], list[list[int]]]:
         """See `Model.read`."""
+        predictor = None if self.predictor is None else asking(self.predictor, labels)
         tokenizer = self.embedder.encoder.tokenizer
         template = tokenizer.template
         if ability == PIECES:
@@ -86,12 +94,12 @@ class Reading:
             examples: Sequence[Any] = [TextExample(id="", first="", pieces=Encoded.from_rows([row])) for row in items]
         else:
             examples = examples_of(ability, items)
-            if self.predictor is not None and ability in (*OF_TASKS.values(), "rerank"):
-                examples = self.predictor.tokenized(examples)
+            if predictor is not None and ability in (*OF_TASKS.values(), "rerank"):
+                examples = predictor.tokenized(examples)
             else:
                 examples = self._tokenized(examples, ability, prompt)
-        if ability != "rerank" or self.predictor is not None:
-            count = tokens_of_rows if self.predictor is None else self.predictor.task.tokens_of_rows
+        if ability != "rerank" or predictor is not None:
+            count = tokens_of_rows if predictor is None else predictor.task.tokens_of_rows
             return examples, [count(example, template) for example in examples]
         lengths = [(example.pieces.lengths + template.num_special(1)).tolist() for example in examples]
         return examples, [*lengths[:1], *(of_pair[1:] for of_pair in lengths[1:])]

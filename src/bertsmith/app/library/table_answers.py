@@ -33,7 +33,7 @@ from bertsmith.tasks.specs.predictions import (
     TextPrediction,
 )
 from bertsmith.tasks.specs.settings import ColumnSettings
-from bertsmith.tasks.specs.task import ENTITIES, EXTRACTION, GENERATION, Prediction
+from bertsmith.tasks.specs.task import EXTRACTION, GENERATION, SPANS, Prediction
 from bertsmith.tasks.task_data.row_columns import locations_of
 from bertsmith.tasks.task_data.task_files import read_examples
 
@@ -128,7 +128,7 @@ def names_of(predictor: Predictor) -> Sequence[str]:
     without = predictor.gives_several or predictor.task.spec.kind in (
         "regression",
         "tagging",
-        ENTITIES,
+        *SPANS,
         GENERATION,
         EXTRACTION,
     )

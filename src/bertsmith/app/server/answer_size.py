@@ -111,9 +111,9 @@ def endings(questions: Sequence[tuple[str, Sequence[str]]]) -> AnswerSize:
     return AnswerSize(sum(_ITEM + sum(_LABEL + 3 * _json(ending) for ending in endings) for _, endings in questions))
 
 
-def words(model: "Model", texts: Sequence[Any]) -> AnswerSize:
+def words(model: "Model", texts: Sequence[Any], named: Sequence[str] = ()) -> AnswerSize:
     """The size of the tags and entities of words; a word has at least one token."""
-    longest = max(map(_json, model.labels), default=0)
+    longest = max(map(_json, (*model.labels, *named)), default=0)
     most, words_of_longest = model.max_entities
     if most:
         texts_of_entities = 3 * most * words_of_longest * _json_of(texts)

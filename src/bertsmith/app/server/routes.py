@@ -249,7 +249,9 @@ async def classify(service: Service, request: Request, body: schemas.ClassifyAsk
 async def tag(service: Service, request: Request, body: schemas.TagAsked) -> Listed:
     """The entities of each text, and the tag of each word."""
     host, ability = service.hosts.find(body.model, "tag")
-    work = await service.work(request, host, ability, body.texts, answer_size.words(host.model, body.texts))
+    pairs = body.pairs or ()
+    size = answer_size.words(host.model, body.texts, [name for name, _ in pairs])
+    work = await service.work(request, host, ability, body.texts, size, body.options, others=pairs)
     return listed(host, work, map(_tags, work.answers), small=sum(len(tags.words) for tags in work.answers))
 
 

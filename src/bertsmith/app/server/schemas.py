@@ -116,6 +116,12 @@ class PredictAsked(Asked):
         return self
 
 
+def _pairs(labels: list[str] | dict[str, str]) -> tuple[tuple[str, str], ...]:
+    """Names of labels with their descriptions, "" for none."""
+    pairs = labels.items() if isinstance(labels, dict) else ((name, "") for name in labels)
+    return tuple((name.strip(), description.strip()) for name, description in pairs)
+
+
 class ClassifyAsked(Asked):
     """Texts, and labels to choose from, which the model was not trained on."""
 
@@ -140,14 +146,36 @@ class ClassifyAsked(Asked):
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """The names with their descriptions."""
-        pairs = self.labels.items() if isinstance(self.labels, dict) else ((name, "") for name in self.labels)
-        return tuple((name.strip(), description.strip()) for name, description in pairs)
+        return _pairs(self.labels)
 
 
 class TagAsked(Asked):
     """Texts to tag; a list of words is not split further."""
 
     texts: Items[str | Items[str]]
+    labels: Items[str] | dict[str, str] | None = Field(
+        default=None,
+        description="of a model for entities by name: the labels to look for, or descriptions by name; by default "
+        "those of its training",
+    )
+    threshold: Annotated[
+        float | None,
+        Field(ge=0, le=1, description="of a model of spans: probability from which one is an entity"),
+    ] = None
+    overlap: Literal["any", "nested", "none"] | None = Field(
+        default=None, description="of a model of spans: which entities may share words"
+    )
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...] | None:
+        """The names of the labels with their descriptions."""
+        return None if self.labels is None else _pairs(self.labels)
+
+    @property
+    def options(self) -> tuple[tuple[str, Any], ...]:
+        """What was sent of labels, threshold and overlap."""
+        values = (("question", self.pairs), ("threshold", self.threshold), ("overlap", self.overlap))
+        return tuple((name, value) for name, value in values if value is not None)
 
 
 class Question(BaseModel):

@@ -52,6 +52,7 @@ ANSWERS = {
     "coreference": "index",
     "extraction": "text",
     "entities": "spans",
+    "entities-by-name": "spans",
 }
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.requests import path_or_none
 from bertsmith.inference.predictors.loading import load_predictor, said_weak
+from bertsmith.inference.predictors.named_labels import asking, entity_labels
 from bertsmith.inference.predictors.predictor import Predictor, answering
 from bertsmith.inference.predictors.reply_ranker import with_replies
 from bertsmith.inference.predictors.request import PredictRequest, SelectionSettings
@@ -90,6 +91,8 @@ def requested_predictor(request: PredictRequest) -> Predictor:
     early = request.out is None
     predictor = load_ensemble([request.model, *request.also], **request.arguments(load_ensemble), early=early)
     predictor = with_replies(answering(predictor, **request.values(AnswerSettings)), request.replies, request.top)
+    labels = None if request.labels is None else entity_labels(request.labels, request.encoding)
+    predictor = asking(predictor, labels, request.threshold, request.overlap)
     if (path := path_or_none(request.calibrate)) is not None:
         for model in (request.model, *request.also):
             warn_of_training_file(read_metadata(folder_of_model(model)), path)

@@ -7,27 +7,35 @@
     hardware,broken or missing devices,
 """
 
+import copy
 import dataclasses
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.requests import as_list
-from bertsmith.base.core.settings import require, require_type
+from bertsmith.base.core.settings import require, require_known, require_number, require_type
 from bertsmith.base.core.tables import Table, as_file, has_rows
 from bertsmith.tasks.datasets.cells import first_known, missing_column, plain_name
 from bertsmith.tasks.datasets.file_text import file_text, lines_of, quoted, suffix_of
 from bertsmith.tasks.datasets.label_cells import gold_of_cell
+from bertsmith.tasks.datasets.label_spelling import in_words
 from bertsmith.tasks.datasets.tables import SUFFIXES, read_table
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.settings import OVERLAPS
+from bertsmith.tasks.specs.task import BY_NAME, SPANS
 from bertsmith.text.documents.encodings import UTF_8
 
+if TYPE_CHECKING:
+    from bertsmith.inference.predictors.predictor import Predictor
+
+Asked = TypeVar("Asked", bound="Predictor")
 TEXT = ".txt"
 NONE = "none of these"  # the answer for a text whose best label is below the threshold
 
 _NAMES, _DESCRIPTIONS, _EXAMPLES = ("name", "label", "class"), ("description",), ("examples",)
-_BEGIN_OF_WORD = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,12 +48,8 @@ class NamedLabel:
 
     @property
     def in_words(self) -> str:
-        """The name as a text.
-
-        >>> NamedLabel(name="card_arrival").in_words, NamedLabel(name="AddToPlaylist").in_words
-        ('card arrival', 'Add To Playlist')
-        """
-        return " ".join(_BEGIN_OF_WORD.sub(" ", self.name).split()) or self.name
+        """The name as a text."""
+        return in_words(self.name)
 
 
 def named_labels(
@@ -95,6 +99,61 @@ def pairs_of_labels(labels: Sequence[str] | Mapping[str, str]) -> tuple[tuple[st
 def labels_of_pairs(pairs: Sequence[tuple[str, str]], *, multi_label: bool) -> tuple[NamedLabel, ...]:
     """The labels with these names and descriptions; raises ConfigError as `named_labels`."""
     return checked_labels([NamedLabel(name=name, description=text) for name, text in pairs], multi_label=multi_label)
+
+
+def entity_labels(
+    labels: str | Path | Sequence[str] | Mapping[str, str] | Table, encoding: str = UTF_8
+) -> tuple[tuple[str, str], ...]:
+    """The name and the description of each label of entities; see `named_labels`, which also says what is raised."""
+    several = named_labels(labels, multi_label=True, encoding=encoding)
+    with_examples = next((label.name for label in several if label.examples), None)
+    require(
+        with_examples is None,
+        expected="labels without examples, which say nothing about entities",
+        found=f"some of {with_examples!r}",
+        fix="leave them out",
+    )
+    return tuple((label.name, label.description) for label in several)
+
+
+def asking(
+    predictor: Asked,
+    labels: Sequence[tuple[str, str]] | None = None,
+    threshold: float | None = None,
+    overlap: str | None = None,
+) -> Asked:
+    """A predictor of entities with other labels, threshold or overlap; None keeps what is stored with the model.
+
+    Args:
+        labels: names with descriptions, "" for none.
+        threshold: the probability from which a span is an entity.
+        overlap: which entities may share words, as in `TaskSettings`.
+
+    Raises:
+        ConfigError: the model has no such setting, or a value is out of range.
+    """
+    if labels is None and threshold is None and overlap is None:
+        return predictor
+    spec = predictor.task.spec
+    require(
+        spec.kind == BY_NAME or (labels is None and spec.kind in SPANS),
+        expected=f"a model for {BY_NAME}, which takes labels" if labels is not None else "a model for spans of words",
+        found=f"one for {spec.title}",
+        fix=f"fine-tune one with --task {BY_NAME}, or leave the option out",
+    )
+    if labels is not None:
+        checked = labels_of_pairs(labels, multi_label=True)
+        names, descriptions = zip(*((label.name, label.description) for label in checked), strict=True)
+        spec = dataclasses.replace(spec, labels=names, descriptions=descriptions if any(descriptions) else ())
+    if threshold is not None:
+        require_number("threshold", threshold, least=0, most=1)
+        spec = dataclasses.replace(spec, threshold=threshold)
+    if overlap is not None:
+        require_known("overlap", overlap, OVERLAPS[:-1])
+        spec = dataclasses.replace(spec, settings=dataclasses.replace(spec.settings, overlap=overlap))
+    result = copy.copy(predictor)
+    result.task = task_for(spec)
+    return result
 
 
 def checked_labels(several: Sequence[NamedLabel], source: str = "", *, multi_label: bool) -> tuple[NamedLabel, ...]:

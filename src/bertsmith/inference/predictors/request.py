@@ -65,6 +65,32 @@ class QuantizeRequest(Request, ColumnSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class EntitySettings:
+    """Which entities a model marks, in place of what was stored with it; None keeps that."""
+
+    labels: "str | Path | Sequence[str] | Mapping[str, str] | Table | None" = help_field(
+        None,
+        "entities-by-name: names of the labels to look for, separated by commas; a text file with one name per line; "
+        "or a table with a column name and perhaps description [those of the training]",
+        library="entities-by-name: names of the labels to look for, descriptions by name, or a file of them",
+        metavar="NAME,...|FILE",
+        kind=str,
+    )
+    threshold: float | None = help_field(
+        None,
+        "nested-ner and entities-by-name: probability from which a span is an entity [the model's]",
+        least=0,
+        most=1,
+    )
+    overlap: str | None = help_field(
+        None,
+        "nested-ner and entities-by-name: which entities may share words: any, nested (of two, one is inside the "
+        "other) or none [the model's]",
+        metavar="NAME",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SelectionSettings:
     """When a model of one label does not answer, or answers with several, by labelled texts.
 
@@ -107,7 +133,9 @@ class SelectionSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class PredictRequest(Request, AnswerSettings, SelectionSettings, ColumnSettings, EncodingSettings, ComputeSettings):
+class PredictRequest(
+    Request, AnswerSettings, EntitySettings, SelectionSettings, ColumnSettings, EncodingSettings, ComputeSettings
+):
     """A fine-tuned model, where its texts come from, and where the predictions go."""
 
     model: Annotated[str | Path, TUNED_MODEL]
@@ -168,6 +196,10 @@ class PredictRequest(Request, AnswerSettings, SelectionSettings, ColumnSettings,
             _require_alone(not self.also, "one model, for --save-threshold", "--also")
             # A resumed file has to be of the same model folder.
             _require_alone(self.out is None or self.data is not None, "texts of --data with --out", "--save-threshold")
+        for name in self.values(EntitySettings):
+            others = {"--test": self.test is not None, on_cluster: bool(on_cluster), "--also": bool(self.also)}
+            for other, is_there in others.items():
+                _require_alone(not is_there, f"one model and texts on stdin or with --data, for --{name}", other)
         if self.test is not None:
             for name in self.values(AnswerSettings):
                 option = f"--{name.replace('_', '-')}"

@@ -165,6 +165,13 @@ _KINDS = {
         'resolve([{"text": "Anna saw that she had won.", "pronoun": (14, 17), "candidates": [(0, 4)]}])',
         "of longer texts the part around the mentions",
     ),
+    "entities-by-name": _Kind(
+        "token-classification",
+        "named entity recognition for labels that are only named",
+        "A text.",
+        'tag(["A text."], labels=["person", "place"])',
+        _IN_WINDOWS,
+    ),
     "entities": _Kind(
         "token-classification", "nested named entity recognition", "A text.", 'tag(["A text."])', _IN_WINDOWS
     ),

@@ -37,6 +37,7 @@ ONLY_HERE = {
         "a head on the sentences of a text",
         "takes the sentence of each token and the text of each sentence",
     ),
+    "entities-by-name": ("scores of spans for the labels of a row", "gives the numbers of single words"),
     "entities": ("scores of spans by their first and last words", "gives the numbers of single words"),
     "coreference": ("scores of pairs of mentions in a text", "gives the numbers of single pieces"),
 }

@@ -189,10 +189,11 @@ class ModelMetadata:
     def check_labels(self, tensors: "Mapping[str, Tensor]") -> None:
         """Checks that there is one label for each row of the classifier, if there are labels and a classifier.
 
-        That of entities that may be inside one another has several rows for a label.
+        That of entities that may be inside one another has several rows for a label; of labels that a caller may name,
+        it has none.
         """
-        bias = tensors.get("classifier.bias")
-        if self.labels and self.task != "entities" and bias is not None and len(self.labels) != len(bias):
+        bias = None if self.task in ("entities", "entities-by-name") else tensors.get("classifier.bias")
+        if self.labels and bias is not None and len(self.labels) != len(bias):
             raise CheckpointError(
                 expected=f"{len(bias)} labels, one for each row of the classifier",
                 found=f"{len(self.labels)}: {', '.join(self.labels)}",

@@ -46,7 +46,7 @@ def _mostly_wrong(metadata: ModelMetadata) -> list[str]:
     f1, recall = _number(scores, "f1"), _number(scores, "recall")
     if kind == "span" and f1 is not None and f1 < 50:  # percent, as the scorer of SQuAD gives it
         return [f"most answers were wrong (F1 {f1:.1f} of 100)"]
-    if kind in ("tagging", "entities") and recall is not None and recall < 0.5:
+    if kind in ("tagging", "entities", "entities-by-name") and recall is not None and recall < 0.5:
         return [f"it found {recall:.0%} of the entities"]
     return []
 

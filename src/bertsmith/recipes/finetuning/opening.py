@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from bertsmith.base.core.progress import counted
 from bertsmith.recipes.finetuning.settings import ENCODER, SHARED
 from bertsmith.recipes.results.finished_run import named
+from bertsmith.tasks.specs.task import BY_NAME
 
 if TYPE_CHECKING:
     from bertsmith.recipes.finetuning.job import FinetuningJob
@@ -42,9 +43,10 @@ def opening_lines(job: "FinetuningJob") -> list[str]:
     lines += cut_lines(job)
     windows, of_epoch = len(job.train), job.epoch_units
     if windows > of_epoch:
+        as_there = "" if job.task.spec.kind == BY_NAME else "as in the paper's code, "
         lines.append(
-            f"{windows:,} windows for {counted(of_epoch, 'example')}; as in the paper's code, an epoch has as many "
-            f"windows as there are examples, {of_epoch / windows:.0%} of them"
+            f"{windows:,} windows for {counted(of_epoch, 'example')}; {as_there}an epoch has as many windows as there "
+            f"are examples, {of_epoch / windows:.0%} of them"
         )
     return [*lines, *_held_out(job)]
 

@@ -2,13 +2,13 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from bertsmith.base.core.requests import Request, file_field
 from bertsmith.base.core.settings import PAPER, Help, help_field, require, require_other, require_recipe
-from bertsmith.base.core.tables import File
+from bertsmith.base.core.tables import File, Table
 from bertsmith.recipes.finetuning.settings import (
     BAG_ALONE,
     FINETUNING_RECIPES,
@@ -19,7 +19,7 @@ from bertsmith.recipes.finetuning.settings import (
     may_start_linear,
     require_agreement,
 )
-from bertsmith.tasks.datasets.examples import PAIRS, TEXTS
+from bertsmith.tasks.datasets.examples import ENTITIES_BY_NAME, PAIRS, TEXTS
 from bertsmith.tasks.datasets.label_map import LabelMap
 from bertsmith.tasks.specs.named_tasks import RANKED, kind_of, known_task, require_metric, task_name
 from bertsmith.tasks.specs.settings import CROSS_ENCODER, ColumnSettings, SplitSettings, TaskSettings
@@ -48,7 +48,7 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
             "a GLUE task (cola, sst-2, ... wnli), snli, xnli, squad, squad2, swag, codah, choice, ner, pos, "
             "classification, multi-label, patents, relations, regression, similarity, pairs, triplets, texts, "
             "response-selection, summarization, response, translation, parsing, text-to-text, "
-            "extractive-summarization, coreference, nested-ner, spam, spam4, sentiment, claim, truth",
+            "extractive-summarization, coreference, nested-ner, entities-by-name, spam, spam4, sentiment, claim, truth",
             metavar="NAME",
         ),
     ]
@@ -63,6 +63,21 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
         table=True,
     )
     dev: File | None = file_field("dev file [a tenth of --train]", table=True)
+    also: Sequence[str | Path] = help_field(
+        (),
+        "entities-by-name: another training file, whose labels may be others; repeatable",
+        metavar="FILE",
+        path="also",
+        kind=list[str],
+    )
+    labels: "str | Path | Mapping[str, str] | Table | None" = help_field(
+        None,
+        "entities-by-name: a table with columns name and description, of any of the labels, which the model then reads "
+        "with them",
+        library="entities-by-name: descriptions of labels by name, or a table with columns name and description",
+        metavar="FILE",
+        kind=str,
+    )
     seeds: int | None = help_field(
         None,
         "seeds to train with [3 below 10,000 examples, else 1; 1 for tasks that write text, 2 with --keep auto below "
@@ -181,6 +196,11 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
             "--negatives",
             f"--task {RANKED[0]} --scorer {CROSS_ENCODER}",
         )
+        for name in ("also", "labels"):
+            require_other(
+                name not in self.given or self.task == ENTITIES_BY_NAME, f"--{name}", f"--task {ENTITIES_BY_NAME}"
+            )
+        require_other(not self.also or self.group_column is None, "--also", "no --group-column", "leave one out")
         require_other(self.workers == 1 or self.folds is not None, "--workers", "--folds")
         if self.folds is not None:
             self._require_folds()

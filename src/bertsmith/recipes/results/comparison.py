@@ -26,6 +26,7 @@ EXAMPLE_SCORES = {
     "extraction": "main score",
     "coreference": "right answers",
     "entities": "F1 of the entities",
+    "entities-by-name": "F1 of the entities",
 }
 
 Lines = Sequence[Line]

@@ -285,6 +285,7 @@ _ROWS: Mapping[str, Callable[[str, Sequence[Line]], ScoreRows | None]] = {  # by
     "selection": _of_candidates,
     "coreference": _of_mentions,
     "entities": _of_entities,
+    "entities-by-name": _of_entities,
     "generation": _of_texts,
     "extraction": _of_texts,
     "span": _of_answers,

@@ -397,4 +397,5 @@ _KINDS: dict[str, Callable[[Mapping[str, Any], Lines], str]] = {
     "extraction": functools.partial(_texts, "chosen"),
     "coreference": _coreference,
     "entities": _nested,
+    "entities-by-name": _nested,
 }

@@ -42,7 +42,7 @@ from bertsmith.tasks.encoding.units import Logits
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.predictions import AnswerPrediction, SimilarityPrediction
 from bertsmith.tasks.specs.settings import TaskSettings
-from bertsmith.tasks.specs.task import Prediction, TaskSpec
+from bertsmith.tasks.specs.task import SPANS, Prediction, TaskSpec
 
 _ENDING = 3  # letters of a word's ending
 _UNSEEN = 0.01  # added to the counts of tags
@@ -61,7 +61,7 @@ _COUNTS: Mapping[str, Any] = {
     "span": {"rarity": {"*": float}, "kinds": {"*": {"*": int}}, "limit?": float},
     "selection": {"rarity": {"": float, "*": float}},
     "similarity": {"rarity": {"": float, "*": float}},
-    "entities": {"entities": {"*": {"*": int}}, "occurrences": {"*": int}},
+    **{kind: {"entities": {"*": {"*": int}}, "occurrences": {"*": int}} for kind in SPANS},
 }
 _SEED_OF_COLUMNS = 1  # see `WordSpace.vectors`
 
@@ -286,7 +286,7 @@ class WordModel:
         examples = cast("Any", train)
         count: Mapping[str, Callable[[], Counts]] = {
             "tagging": lambda: counted_tags(examples),
-            "entities": lambda: counted_entities(examples),
+            **dict.fromkeys(SPANS, lambda: counted_entities(examples)),
             "choice": lambda: counted_contexts(examples),
             "span": lambda: counted_answers(examples, unanswerable=spec.unanswerable),
             "selection": lambda: _counted_texts(examples, spec.settings),
@@ -303,7 +303,7 @@ class WordModel:
             return self._cosines(examples)
         if self.spec.kind == "selection":
             return self._selected(asked, task)
-        if self.spec.kind == "entities":
+        if self.spec.kind in SPANS:
             longest = self.spec.settings.entity_words
             return [task.prediction(sentence, known_entities(self.counts, sentence, longest)) for sentence in asked]
         if self.spec.kind == "tagging":

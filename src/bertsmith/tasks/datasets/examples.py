@@ -18,6 +18,8 @@ from bertsmith.text.tokenizers.encoded import Encoded, Pieces, offsets_of
 SIMILARITY, PAIRS, TRIPLETS, TEXTS = FORMS = ("similarity", "pairs", "triplets", "texts")
 
 NESTED_NER = "nested-ner"  # the task whose entities may be inside one another
+ENTITIES_BY_NAME = "entities-by-name"  # the task whose entities have labels that a caller may name
+MARKED = (NESTED_NER, ENTITIES_BY_NAME)  # tasks of entities as spans of words, in place of tags
 
 NEITHER = -1  # the label of a pronoun that refers to none of its candidates
 
@@ -104,6 +106,7 @@ class TaggedExample:
     # the document in the file, if the sentence may be used without its neighbors; else None
     surroundings: Surroundings | None = dataclasses.field(default=None, repr=False)
     pieces: Encoded | None = _PIECES  # of each word
+    tokens_of_labels: int = dataclasses.field(default=0, repr=False, compare=False)  # in front of the words of a row
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -124,6 +127,7 @@ class EntityExample(TaggedExample):
     """A sentence of words with entities, which may be inside one another or overlap, in place of tags."""
 
     entities: tuple[WordSpan, ...] = ()  # sorted, each once
+    labels: tuple[str, ...] = ()  # those of its file; empty if that does not matter
 
     @classmethod
     def of(cls, sentence: TaggedExample, entities: Iterable[tuple[int, int, str]]) -> Self:

@@ -17,6 +17,7 @@ from bertsmith.tasks.datasets.labels import labels_of
 from bertsmith.tasks.metrics.entities import convert_tags, scheme_errors, scheme_of
 
 _WHOLE = re.compile(r"([+-]?(?:0|[1-9]\d*))\.0+")
+_BEGIN_OF_WORD = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_")
 _TRUTHS = ("true", "false")
 _MOST_SHOWN = 5
 # Letters of other names of IOBES: each stands for one of its letters.
@@ -25,6 +26,15 @@ _LETTERS: Mapping[str, Mapping[str, str]] = {
     "BMES": {"M": "I"},
     "BMEWO": {"M": "I", "W": "S"},
 }
+
+
+def in_words(name: str) -> str:
+    """The name of a label as a text.
+
+    >>> in_words("card_arrival"), in_words("AddToPlaylist")
+    ('card arrival', 'Add To Playlist')
+    """
+    return " ".join(_BEGIN_OF_WORD.sub(" ", name).split()) or name
 
 
 def plain_spelling(name: str) -> str:

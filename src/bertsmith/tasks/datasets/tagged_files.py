@@ -9,7 +9,7 @@ from typing import Any, cast
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.settings import require
 from bertsmith.tasks.datasets.conll import read_conll
-from bertsmith.tasks.datasets.examples import NESTED_NER, EntityExample, Example, ExampleFile, TaggedExample
+from bertsmith.tasks.datasets.examples import MARKED, NESTED_NER, EntityExample, Example, ExampleFile, TaggedExample
 from bertsmith.tasks.datasets.file_text import file_head, file_text, quoted, suffix_of
 from bertsmith.tasks.datasets.label_spelling import in_scheme
 from bertsmith.tasks.datasets.labels import scheme_of_names
@@ -47,12 +47,12 @@ def read_tagged(
     gold: bool = True,
     encoding: str = UTF_8,
 ) -> ExampleFile:
-    """The sentences of a file, or of a folder of brat; for `nested-ner` with entities in place of tags.
+    """The sentences of a file, or of a folder of brat; for the tasks in `MARKED` with entities in place of tags.
 
     Args:
         scheme: of the tags that marked spans are read as; by default IOB2. SPANS for entities in place of tags.
     """
-    if task == NESTED_NER:
+    if task in MARKED:
         file = read_tagged(
             "ner",
             path,

@@ -34,6 +34,7 @@ _LOGITS_PER = {
     "tagging": PER_TOKEN,
     "coreference": PER_TOKEN,
     "entities": PER_TOKEN,
+    "entities-by-name": PER_TOKEN,
     "choice": PER_ENDING,
     "extraction": PER_SENTENCE,
 }

@@ -6,7 +6,7 @@ CONTRIBUTING.md ("Adding a kind of task") names the rest, such as the format of 
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.registry import Registry
-from bertsmith.tasks.specs.task import COREFERENCE, ENTITIES, EXTRACTION, GENERATION, Task, TaskSpec
+from bertsmith.tasks.specs.task import BY_NAME, COREFERENCE, ENTITIES, EXTRACTION, GENERATION, Task, TaskSpec
 
 KINDS = Registry[type[Task]](
     {
@@ -21,6 +21,7 @@ KINDS = Registry[type[Task]](
         EXTRACTION: "tasks.specs.extraction:ExtractionTask",
         COREFERENCE: "tasks.specs.coreference:CoreferenceTask",
         ENTITIES: "tasks.specs.nested_entities:EntitiesTask",
+        BY_NAME: "tasks.specs.named_entities:NamedEntitiesTask",
     }
 )
 

@@ -10,6 +10,7 @@ swag, codah, choice    choice          SWAG's CSV, CODAH's TSV
 ner, pos               tagging         words with tags, in columns, records or tables; ner also reads texts with marked
                                        spans; see `tasks.datasets.tagged_files`
 nested-ner             entities        the same, and words with entities as spans of them; entities may share words
+entities-by-name       as the name     the same; files may have different labels
 classification         classification  tables with one or two texts and a label; see `tasks.datasets.tables`
 multi-label            classification  the same; an example may have several labels or none
 patents                classification  patents and their subclasses, as JSON lines of USPTO-2M or tables of claims
@@ -43,7 +44,9 @@ from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import warn
 from bertsmith.base.core.settings import require, require_known
 from bertsmith.tasks.datasets.examples import (
+    ENTITIES_BY_NAME,
     FORMS,
+    MARKED,
     NESTED_NER,
     DocumentExample,
     EntityExample,
@@ -63,8 +66,8 @@ from bertsmith.tasks.metrics.numbers import NUMBER_METRICS
 from bertsmith.tasks.metrics.ranking import RANK_METRICS
 from bertsmith.tasks.metrics.rouge import ROUGE
 from bertsmith.tasks.metrics.texts import BLEU, EXACT, OF_TEXTS, OF_TREES
-from bertsmith.tasks.specs.settings import AUTO, VECTORS, TaskSettings
-from bertsmith.tasks.specs.task import COREFERENCE, ENTITIES, EXTRACTION, GENERATION, TaskSpec, title_of
+from bertsmith.tasks.specs.settings import AUTO, USUAL_WORDS, VECTORS, TaskSettings
+from bertsmith.tasks.specs.task import BY_NAME, COREFERENCE, ENTITIES, EXTRACTION, GENERATION, TaskSpec, title_of
 from bertsmith.tasks.specs.vector_gold import LABELLED, PARTNERS, SCORES, TRIPLETS, vector_spec
 from bertsmith.text.documents.encodings import UTF_8
 
@@ -82,7 +85,6 @@ GENERAL = ("classification", *SEVERAL, "relations", "regression")
 CHOICES = ("swag", "codah", "choice")
 RANKED = ("response-selection",)  # candidates of which one is right
 TAGS = ("ner", "pos")
-MARKED = (NESTED_NER,)  # entities that may be inside one another
 QUESTIONS = ("squad", "squad2")
 PARSING, TRANSLATION, SUMMARIZATION = "parsing", "translation", "summarization"
 WRITTEN = (SUMMARIZATION, "response", TRANSLATION, PARSING, "text-to-text")  # texts that the model writes
@@ -125,7 +127,8 @@ def kind_of(name: str) -> str:
         (CHOICES, "choice"),
         (RANKED, "selection"),
         (TAGS, "tagging"),
-        (MARKED, ENTITIES),
+        ((NESTED_NER,), ENTITIES),
+        ((ENTITIES_BY_NAME,), BY_NAME),
         (FORMS, "similarity"),
         (WRITTEN, GENERATION),
         (EXTRACTED, EXTRACTION),
@@ -235,10 +238,13 @@ def entities_spec(name: str, sentences: Sequence[EntityExample], settings: TaskS
     spans = [span for sentence in sentences for span in sentence.entities]
     if not spans:
         raise InputError(expected="entities in the training file", found="none", fix="annotate some")
-    longest = settings.entity_words or max(span.end - span.start for span in spans)
+    longest = max(span.end - span.start for span in spans)
+    if name == ENTITIES_BY_NAME:  # labels that are named later may be of longer entities
+        longest = USUAL_WORDS
+    longest = settings.entity_words or longest
     overlap = settings.overlap if settings.overlap != AUTO else overlap_of(sentence.entities for sentence in sentences)
     return TaskSpec(
-        kind=ENTITIES,
+        kind=kind_of(name),
         name=name,
         labels=tuple(sorted({span.label for span in spans})),
         metric="f1",
@@ -271,14 +277,16 @@ def default_settings(name: str) -> TaskSettings:
     """The lengths used in the paper: 384 tokens with a stride of 128 for questions, 128 tokens otherwise.
 
     Pronouns have the texts of questions. Of texts to write, those that usual data sets need. The threshold of entities
-    that may be inside one another is tuned.
+    that may be inside one another is tuned; where the labels are in the row, it is longer.
     """
     if name == SUMMARIZATION:
         return TaskSettings(max_length=256, no_repeat_ngram=3, copy=True)
     if name in EXTRACTED:
         return TaskSettings(max_length=256, no_repeat_ngram=3)
-    if name in MARKED:
+    if name == NESTED_NER:
         return TaskSettings(tune_threshold=True)
+    if name == ENTITIES_BY_NAME:
+        return TaskSettings(max_length=256)
     if name in RANKED:
         return TaskSettings(long_text="tail")  # the last turns say most about the reply
     if name in WRITTEN:
@@ -312,6 +320,7 @@ def form_of(spec: TaskSpec) -> str:
         "tagging": "ner",
         EXTRACTION: EXTRACTED[0],
         ENTITIES: NESTED_NER,
+        BY_NAME: ENTITIES_BY_NAME,
     }.get(spec.kind, spec.kind)
 
 
@@ -348,6 +357,7 @@ def metrics_of(spec: TaskSpec) -> tuple[str, ...]:
         EXTRACTION: ROUGE,
         COREFERENCE: MENTION_METRICS,
         ENTITIES: OF_SPANS,
+        BY_NAME: OF_SPANS,
     }
     return of_kind.get(spec.kind, _ENDINGS)
 

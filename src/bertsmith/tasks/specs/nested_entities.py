@@ -16,7 +16,8 @@ Span-based Approach for Named Entity Recognition", for the rotation and one prod
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,10 +51,10 @@ if TYPE_CHECKING:
     from bertsmith.tasks.encoding.units import TaskBatch
 
 _WIDTH = 64  # D
-_RARITY = 6.0  # subtracted from all scores, so that a new head takes no span for an entity
+RARITY = 6.0  # subtracted from all scores, so that a new head takes no span for an entity
 _USUAL = 0.5  # threshold before one is fitted
 _LOWEST = 0.02  # probability of candidates, and so of a fitted threshold
-_FIRST_WORDS = 1024  # whose spans are scored at a time in prediction
+_MOST_SPANS = 8192  # that are scored at a time in prediction
 
 Scored = tuple[WordSpan, float]
 
@@ -84,20 +85,23 @@ class EntitiesTask(TaskWithLoss):
         for sentence in sentences:
             if not isinstance(sentence, EntityExample):
                 raise InputError.at(sentence.location, "a sentence with entities", "none", "add them, or an empty list")
-            for span in _gold(sentence):
+            for span in gold_of(sentence):
                 if not 0 <= span.start < span.end <= len(sentence.words):
                     raise InputError.at(
                         sentence.location, f"entities in its {counted(len(sentence.words), 'word')}", str(tuple(span)),
                         "correct the entity",
                     )  # fmt: skip
-        check_known(sentences, self.spec.labels, training=training, noun="label")
+        self._check_labels(sentences, training=training)
         words = self.spec.settings.entity_words
-        longer = sum(span.end - span.start > words for sentence in sentences for span in _gold(sentence))
+        longer = sum(span.end - span.start > words for sentence in sentences for span in gold_of(sentence))
         if longer:
             warn(
                 f"{counted(longer, 'entity', 'entities')} of more than {counted(words, 'word')}, which the model never "
                 "predicts; --entity-words raises the limit"
             )
+
+    def _check_labels(self, sentences: Sequence[TaggedExample], *, training: bool) -> None:
+        check_known(sentences, self.spec.labels, training=training, noun="label")
 
     def tokenized(
         self, examples: Sequence[Any], tokenizer: Tokenizer, known: dict[str, Encoded] | None = None
@@ -123,7 +127,7 @@ class EntitiesTask(TaskWithLoss):
         rows: list[list[int]] = []
         for sentence in sentences:
             of_words: list[list[int]] = [[0] for _ in sentence.words]
-            for start, end, label in _gold(sentence):
+            for start, end, label in gold_of(sentence):
                 if label in numbers and end - start <= self.spec.settings.entity_words:
                     of_words[start].append((end - start - 1) * len(numbers) + numbers[label])
             rows += of_words
@@ -137,8 +141,6 @@ class EntitiesTask(TaskWithLoss):
 
         The spans of a window are those whose first and last word it classifies.
         """
-        import torch.nn.functional as F
-
         assert batch.targets is not None, "the sentences have entities"
         scores, spans = self._scores_of_batch(logits, batch)
         gold = scores.new_zeros(scores.shape)
@@ -148,11 +150,7 @@ class EntitiesTask(TaskWithLoss):
         counts, offsets = (batch.targets.new_tensor(part.tolist()) for part in (spans.counts, spans.offsets))
         inside = length < counts[words]  # not in the next window
         gold[(offsets[words] + length)[inside], labels[inside]] = 1.0
-        loss = F.binary_cross_entropy_with_logits(scores, gold, reduction="sum")
-        predicted = scores.detach() >= 0
-        right = (predicted & (gold > 0)).sum()
-        sums = {"nll": loss.detach(), "right": right, "predicted": predicted.sum(), "gold": gold.sum()}
-        return loss, {**sums, "count": batch.targets.new_tensor(len(batch.targets))}
+        return yes_or_no_loss(scores, gold, len(batch.targets))
 
     def soft_loss(self, logits: "Tensor", wanted: "Tensor", batch: "TaskBatch", temperature: float) -> "Tensor":
         """The divergence of each yes or no, summed over the spans and labels; see `TaskWithLoss.soft_loss`."""
@@ -161,12 +159,12 @@ class EntitiesTask(TaskWithLoss):
         scores, gold = (self._scores_of_batch(outputs, batch)[0] for outputs in (logits, wanted))
         return binary_divergence(scores, gold, temperature).sum()
 
-    def _scores_of_batch(self, logits: "Tensor", batch: "TaskBatch") -> "tuple[Tensor, _Spans]":
+    def _scores_of_batch(self, logits: "Tensor", batch: "TaskBatch") -> "tuple[Tensor, Spans]":
         """The scores [P, K] of the spans of all windows, in at least fp32, and the spans."""
         from bertsmith.tasks.specs.soft_targets import exact
 
         assert batch.read is not None, "the first pieces of words are read"
-        spans = _Spans.within(batch.read.counts, self.spec.settings.entity_words)
+        spans = Spans.within(batch.read.counts, self.spec.settings.entity_words)
         return _scores(exact(logits), spans, len(self.spec.labels)), spans
 
     def decode(
@@ -181,20 +179,30 @@ class EntitiesTask(TaskWithLoss):
         words = offsets_of([len(sentence.words) for sentence in sentences])
         assert len(logits) == words[-1], "one row of logits per word"
         parts = zip(sentences, words[:-1].tolist(), words[1:].tolist(), strict=True)
-        return [self.prediction(sentence, self._candidates(logits[begin:end])) for sentence, begin, end in parts]
+        predictions = []
+        for sentence, begin, end in parts:
+            spans, outputs = Spans.within((end - begin,), self.spec.settings.entity_words), logits[begin:end]
+            scores = functools.partial(_scores, outputs.astype(np.float64), labels=len(self.spec.labels))
+            predictions.append(self.prediction(sentence, self._probable(spans, scores, self.spec.labels)))
+        return predictions
 
-    def _candidates(self, logits: Logits) -> list[Scored]:
-        """The spans of a sentence that are probable enough for the lowest threshold, from its logits [W, 2D + 2K]."""
-        labels, candidates = self.spec.labels, list[Scored]()
-        every = _Spans.within((len(logits),), self.spec.settings.entity_words)
-        for begin in range(0, len(every.firsts), _FIRST_WORDS * self.spec.settings.entity_words):
-            part = slice(begin, begin + _FIRST_WORDS * self.spec.settings.entity_words)
+    def _probable(
+        self, every: "Spans", scores_of: Callable[["Spans"], Any], labels: Sequence[str], first: int = 0
+    ) -> list[Scored]:
+        """The spans with the labels for which they are probable enough for the lowest threshold.
+
+        Args:
+            scores_of: the scores [P, K] of some of the spans.
+            first: the place in the sentence of the first of the words that they are of.
+        """
+        candidates = list[Scored]()
+        for begin in range(0, len(every.firsts), _MOST_SPANS):
+            part = slice(begin, begin + _MOST_SPANS)
             spans = dataclasses.replace(every, firsts=every.firsts[part], lasts=every.lasts[part])
-            scores = _scores(logits.astype(np.float64), spans, len(labels))
-            chances = 0.5 * (1 + np.tanh(0.5 * scores))  # no exponential that overflows
+            chances = 0.5 * (1 + np.tanh(0.5 * scores_of(spans)))  # no exponential that overflows
             for span, label in zip(*np.nonzero(chances >= min(_LOWEST, self._threshold)), strict=True):
-                words = WordSpan(int(spans.firsts[span]), int(spans.lasts[span]) + 1, labels[label])
-                candidates.append((words, float(chances[span, label])))
+                start, last = first + int(spans.firsts[span]), first + int(spans.lasts[span])
+                candidates.append((WordSpan(start, last + 1, labels[label]), float(chances[span, label])))
         return candidates
 
     @property
@@ -220,14 +228,14 @@ class EntitiesTask(TaskWithLoss):
 
     def _best_threshold(self, sentences: Sequence[TaggedExample], predictions: Sequence[EntitiesPrediction]) -> float:
         pairs = [
-            (span in set(_gold(sentence)), chance)
+            (span in set(gold_of(sentence)), chance)
             for sentence, prediction in zip(sentences, predictions, strict=True)
             for span, chance in prediction.candidates
         ]
         if not any(is_right for is_right, _ in pairs):
             return _USUAL
         right, chances = (np.array(values) for values in zip(*pairs, strict=True))
-        in_gold = sum(len(_gold(sentence)) for sentence in sentences)
+        in_gold = sum(len(gold_of(sentence)) for sentence in sentences)
 
         def f1(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
             hits = np.asarray(gold) & np.asarray(predicted)
@@ -256,7 +264,7 @@ class EntitiesTask(TaskWithLoss):
 
     def golds(self, examples: Sequence[Example]) -> list[Any]:
         """The words and the label of each entity."""
-        return [[list(span) for span in _gold(sentence)] for sentence in tagged(examples)]
+        return [[list(span) for span in gold_of(sentence)] for sentence in tagged(examples)]
 
     def score(self, examples: Sequence[Example], predictions: Sequence[EntitiesPrediction]) -> dict[str, float]:
         """Precision, recall and F1 of entities; one is right if its words and its label are."""
@@ -265,7 +273,7 @@ class EntitiesTask(TaskWithLoss):
     def _counts(self, examples: Sequence[Example], predictions: Sequence[EntitiesPrediction]) -> Ints:
         """Of each sentence the right, the gold and the predicted entities, int64 [E, 3]."""
         pairs = zip(tagged(examples), predictions, strict=True)
-        return counts_of_spans([(_gold(sentence), prediction.spans) for sentence, prediction in pairs])
+        return counts_of_spans([(gold_of(sentence), prediction.spans) for sentence, prediction in pairs])
 
     def example_scores(
         self, examples: Sequence[Example], predictions: Sequence[EntitiesPrediction]
@@ -276,7 +284,7 @@ class EntitiesTask(TaskWithLoss):
 
     def is_collapsed(self, predictions: Sequence[EntitiesPrediction], examples: Sequence[Example]) -> bool:
         """Whether no entity is predicted although there are some."""
-        has_gold = any(_gold(sentence) for sentence in tagged(examples))
+        has_gold = any(gold_of(sentence) for sentence in tagged(examples))
         return has_gold and not any(prediction.entities for prediction in predictions)
 
     def log_sums(self, sums: Any) -> dict[str, float]:
@@ -286,7 +294,7 @@ class EntitiesTask(TaskWithLoss):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Spans:
+class Spans:
     """Spans of the words of some sentences.
 
     Args:
@@ -299,12 +307,17 @@ class _Spans:
     counts: Ints
 
     @classmethod
-    def within(cls, lengths: Sequence[int], longest: int) -> "_Spans":
+    def within(cls, lengths: Sequence[int], longest: int) -> "Spans":
         """All spans of at most `longest` words that are inside one of the sentences of these lengths."""
         ends = np.repeat(np.cumsum(lengths), lengths)
         words = np.arange(len(ends))
         counts = np.minimum(ends - words, longest)
         return cls(np.repeat(words, counts), places_of(words, counts), counts)
+
+    def beginning_with(self, words: npt.NDArray[np.bool_]) -> "Spans":
+        """Those that begin with one of these words, bool [W]."""
+        kept = words[self.firsts]
+        return Spans(self.firsts[kept], self.lasts[kept], self.counts * words)
 
     @property
     def offsets(self) -> Ints:
@@ -312,7 +325,7 @@ class _Spans:
         return offsets_of(self.counts)[:-1]
 
 
-def _scores(outputs: Any, spans: _Spans, labels: int) -> Any:
+def _scores(outputs: Any, spans: Spans, labels: int) -> Any:
     """The scores [P, K] of spans, from the outputs [W, 2D + 2K] of words; arrays or tensors."""
     half = _WIDTH // 2
     first, last = outputs[spans.firsts], outputs[spans.lasts]
@@ -328,7 +341,19 @@ def _scores(outputs: Any, spans: _Spans, labels: int) -> Any:
     (a, b), (c, d) = ((part[:, :half], part[:, half:]) for part in (queries, keys))
     products = (a * (c * cosines - d * sines) + b * (c * sines + d * cosines)).sum(-1) / _WIDTH**0.5
     of_labels = first[:, 2 * _WIDTH : 2 * _WIDTH + labels] + last[:, 2 * _WIDTH + labels :]
-    return products[:, None] + of_labels - _RARITY
+    return products[:, None] + of_labels - RARITY
+
+
+def yes_or_no_loss(scores: "Tensor", gold: "Tensor", count: int) -> "tuple[Tensor, dict[str, Tensor]]":
+    """The cross-entropy of each yes or no, summed, and sums for the log of a micro-batch with `count` targets."""
+    import torch
+    import torch.nn.functional as F
+
+    loss = F.binary_cross_entropy_with_logits(scores, gold, reduction="sum")
+    predicted = scores.detach() >= 0
+    right = (predicted & (gold > 0)).sum()
+    sums = {"nll": loss.detach(), "right": right, "predicted": predicted.sum(), "gold": gold.sum()}
+    return loss, {**sums, "count": torch.tensor(count, device=scores.device)}
 
 
 def _above(sentence: TaggedExample, candidates: Iterable[Scored], threshold: float) -> EntitiesPrediction:
@@ -347,6 +372,7 @@ def _above(sentence: TaggedExample, candidates: Iterable[Scored], threshold: flo
     )
 
 
-def _gold(sentence: TaggedExample) -> tuple[WordSpan, ...]:
+def gold_of(sentence: TaggedExample) -> tuple[WordSpan, ...]:
+    """The entities of a labelled sentence."""
     assert isinstance(sentence, EntityExample), "sentences with entities"
     return sentence.entities

@@ -29,6 +29,7 @@ OF_EXTRACTS = ("sentences", "no_repeat_ngram", "sentence_layers")
 # Those of entities that may share words.
 OF_ENTITIES = ("entity_words", "overlap")
 MOST_ENTITIES = 8  # of a sentence, for each of its words
+USUAL_WORDS = 12  # of the longest entity of a label that is named later
 ANY, NESTED, NONE, AUTO = OVERLAPS = ("any", "nested", "none", "auto")  # which entities may share words
 VECTORS, CROSS_ENCODER = SCORERS = ("vectors", "cross-encoder")  # how candidates are scored
 OF_RANKING = ("scorer",)  # the settings of tasks that rank candidates
@@ -126,12 +127,15 @@ class TaskSettings:
     )
 
     entity_words: int = help_field(
-        0, "nested-ner: maximum words of an entity; 0: those of the longest one of the training examples", most=1000
+        0,
+        "nested-ner: maximum words of an entity; 0: those of the longest one of the training examples; "
+        f"entities-by-name: {USUAL_WORDS}",
+        most=1000,
     )
     overlap: str = help_field(
         AUTO,
-        "nested-ner: which entities may share words: any, nested (of two, one is inside the other), none or auto (as "
-        "in the training examples); of two that may not, the more probable one is predicted",
+        "nested-ner and entities-by-name: which entities may share words: any, nested (of two, one is inside the "
+        "other), none or auto (as in the training examples); of two that may not, the more probable one is predicted",
     )
 
     def __post_init__(self) -> None:

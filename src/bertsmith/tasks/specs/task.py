@@ -29,7 +29,7 @@ from bertsmith.models.parts.head_inputs import (
     READERS,
     READS,
 )
-from bertsmith.tasks.datasets.examples import Example
+from bertsmith.tasks.datasets.examples import ENTITIES_BY_NAME, Example
 from bertsmith.tasks.encoding.units import EncodedExamples, Logits
 from bertsmith.tasks.metrics.ranking import RANK_METRICS
 from bertsmith.tasks.specs.settings import HIERARCHICAL, OF_ENTITIES, OF_EXTRACTS, OF_RANKING, OF_WRITING, TaskSettings
@@ -45,13 +45,16 @@ if TYPE_CHECKING:
 
 
 # Kinds of task whose answers are: texts that the model writes, sentences of a text, the name that a pronoun refers to,
-# entities that may be inside one another.
+# entities that may be inside one another, the same with labels that a caller may name.
 GENERATION, EXTRACTION, COREFERENCE, ENTITIES = "generation", "extraction", "coreference", "entities"
+BY_NAME = ENTITIES_BY_NAME
+SPANS = (ENTITIES, BY_NAME)  # the kinds whose answers are any spans of words
 CHOOSING = ("choice", "selection")  # the kinds that choose one of several candidates
 _STORED_BY = {
     GENERATION: OF_WRITING,
     EXTRACTION: OF_EXTRACTS,
     ENTITIES: OF_ENTITIES,
+    BY_NAME: OF_ENTITIES,
 }  # settings that other kinds do not store
 
 # Baselines by their names, see `Task.baselines`.
@@ -85,8 +88,8 @@ def title_of(name: str, kind: str) -> str:
 class TaskSpec:
     """A complete description of a task; plain values, stored in `bertsmith.json`."""
 
-    # classification, regression, choice, selection, tagging, span, similarity, generation, extraction, coreference
-    # or entities; selects the class
+    # classification, regression, choice, selection, tagging, span, similarity, generation, extraction, coreference,
+    # entities or entities-by-name; selects the class
     kind: str
     name: str
     # names of the outputs in the order of the head's rows; empty for regression, choice and span
@@ -94,6 +97,11 @@ class TaskSpec:
     # of each label the name of its parent among the labels, "" if it has none; empty without a hierarchy. A label is
     # gold or predicted only together with its parents
     parents: tuple[str, ...] = ()
+    # of entities by name, what each label means, "" if nothing is said; empty without any
+    descriptions: tuple[str, ...] = ()
+    # of entities by name, the pieces in front of each label and in front of the words, as GLiNER's models have them;
+    # empty for a mask behind each label and a row of two texts
+    markers: tuple[str, ...] = ()
     pair: bool | None = False  # examples have a text B; None: unknown, for models of other tools
     multi_label: bool = False  # an example may have several labels, or none
     metric: str = "accuracy"  # the score used for model selection; higher is better
@@ -162,6 +170,9 @@ class TaskSpec:
         if len(self.parents) not in (0, len(self.labels)):
             limits = f"one parent for each of the {len(self.labels)} labels"
             raise ConfigError.must_be("parents in bertsmith.json", limits, len(self.parents), "correct them")
+        if len(self.descriptions) not in (0, len(self.labels)):
+            limits = f"one description for each of the {len(self.labels)} labels"
+            raise ConfigError.must_be("descriptions in bertsmith.json", limits, len(self.descriptions), "correct them")
         if len(self.thresholds) not in (0, len(self.labels)):
             raise ConfigError(
                 expected=f"one threshold for each of the {len(self.labels)} labels",
@@ -186,7 +197,10 @@ class TaskSpec:
             del values["objective"], values["widths"]
         if not self.objective or self.ranks:
             del values["settings"]["query_prompt"], values["settings"]["passage_prompt"]
-        for name in ("activation", "prompt", "parents", "thresholds", "decoder_layers", "shares_layers"):
+        for name in (
+            "activation", "prompt", "parents", "thresholds", "decoder_layers", "shares_layers", "descriptions",
+            "markers",
+        ):  # fmt: skip
             if not values[name]:
                 del values[name]
         if not self.settings.label_thresholds:

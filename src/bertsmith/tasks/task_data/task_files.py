@@ -16,7 +16,9 @@ from bertsmith.base.core.tables import table_name
 from bertsmith.base.storage.files import digest_file
 from bertsmith.tasks.datasets.drawn_replies import FEWEST, with_drawn
 from bertsmith.tasks.datasets.examples import (
+    ENTITIES_BY_NAME,
     FORMS,
+    MARKED,
     PAIRS,
     TEXTS,
     ChoiceExample,
@@ -32,12 +34,11 @@ from bertsmith.tasks.datasets.glue import GLUE, WNLI_WARNING
 from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
 from bertsmith.tasks.datasets.label_map import LabelMap, renamed
 from bertsmith.tasks.datasets.label_spelling import in_scheme, with_one_spelling
-from bertsmith.tasks.datasets.labels import warn_of_held_out, warn_of_single, warn_of_unlearned
+from bertsmith.tasks.datasets.labels import labels_of, warn_of_held_out, warn_of_single, warn_of_unlearned
 from bertsmith.tasks.datasets.values import brief
 from bertsmith.tasks.specs.named_tasks import (
     CHOICES,
     EXTRACTED,
-    MARKED,
     PRESETS,
     QUESTIONS,
     RANKED,
@@ -50,7 +51,7 @@ from bertsmith.tasks.specs.named_tasks import (
     task_name,
 )
 from bertsmith.tasks.specs.settings import CANDIDATES, ColumnSettings, TaskSettings
-from bertsmith.tasks.specs.task import COREFERENCE, ENTITIES, TaskSpec
+from bertsmith.tasks.specs.task import COREFERENCE, ENTITIES, SPANS, TaskSpec
 from bertsmith.tasks.specs.vector_gold import metrics_of_examples
 from bertsmith.tasks.task_data.row_columns import groups_of, weighted
 from bertsmith.tasks.task_data.split import Fold, TaskData, check_folds, fold_numbers, inputs_of, split_dev
@@ -157,12 +158,18 @@ def read_examples(
         examples = with_one_spelling(examples, map_labels if map_labels and name != "ner" else spelled)
     if map_labels:
         examples = renamed(examples, map_labels, types=name == "ner", complete=training)
+    if name == ENTITIES_BY_NAME and gold:
+        labels = tuple(sorted({label for example in examples for label in labels_of(example)}))
+        examples = [
+            dataclasses.replace(example, labels=labels) if isinstance(example, EntityExample) else example
+            for example in examples
+        ]
     return dataclasses.replace(example_file, examples=tuple(examples))
 
 
 def _require_mappable(name: str) -> None:
     """Checks that the files of a task have labels of the user's, which can get new names."""
-    has_labels = kind_of(name) in ("classification", "tagging", ENTITIES) or name == "pairs"
+    has_labels = kind_of(name) in ("classification", "tagging", *SPANS) or name == "pairs"
     require(
         has_labels and name not in GLUE and name not in NLI,
         expected="a task whose labels can be mapped",
@@ -194,6 +201,7 @@ def read_task(
     weight_column: str | None = None,
     by_label: bool = False,
     fold: tuple[int, int] | None = None,
+    also: Sequence[Path] = (),
 ) -> tuple[TaskSpec, TaskData]:
     """The spec and data of a task, read from its files.
 
@@ -209,6 +217,7 @@ def read_task(
         by_label: for a classification: hold out dev examples of each label that has two examples or more.
         fold: the number of a fold, which becomes the dev examples, and how many folds there are; number 0 is none of
             them: all examples are for training. With a single fold, the caller deals them out.
+        also: further training files, whose labels may be others.
 
     Raises:
         BertsmithError: the task is unknown, or a file is missing or invalid; the message says which.
@@ -217,9 +226,13 @@ def read_task(
     train = train or bundled_examples(name)
     require(train is not None, expected="a training file", found="none", fix="name it with --train")
     assert train is not None
-    train_file = read_examples(name, train, columns, training=True, map_labels=map_labels)
+    # A map of labels is for all files together.
+    train_file = read_examples(name, train, columns, training=not also, map_labels=map_labels)
     everything = train_file.examples
     digests = {"train": _digest(train)}
+    for number, path in enumerate(also, start=1):
+        everything = (*everything, *read_examples(name, path, columns, map_labels=map_labels).examples)
+        digests[f"also {number}"] = _digest(path)
     chosen = columns or ColumnSettings()
     # Labels come from the whole file: one that the sample happens to miss is still a label of the task.
     spec = spec_for(name, everything, settings, chosen.hierarchy, chosen.encoding)
@@ -283,7 +296,7 @@ def read_task(
         warn_of_single(texts, held_out=data.held_out, can_map=name not in GLUE and name not in NLI)
         if data.held_out and fold is None:
             warn_of_held_out(cast("Sequence[TextExample]", data.train), cast("Sequence[TextExample]", data.dev))
-    if spec.kind in ("classification", "tagging", ENTITIES):
+    if spec.kind in ("classification", "tagging", *SPANS):
         # Parents are learned from their children.
         named = [label for label in spec.labels if label not in spec.parents]
         warn_of_unlearned(named, *((data.train, data.dev) if fold is None else (examples, ())))

@@ -38,7 +38,7 @@ from bertsmith.tasks.datasets.examples import (
 from bertsmith.tasks.datasets.marked_texts import words_of
 from bertsmith.tasks.datasets.mentions import RECORD, mention_of
 from bertsmith.tasks.datasets.values import brief, clean, parse_json
-from bertsmith.tasks.specs.task import COREFERENCE, ENTITIES, EXTRACTION, GENERATION, TaskSpec
+from bertsmith.tasks.specs.task import BY_NAME, COREFERENCE, ENTITIES, EXTRACTION, GENERATION, TaskSpec
 
 _SHOWN_KEYS = 5  # of a JSON line, in a message
 _SEVERAL = ("endings", "candidates")  # fields that are lists of texts; in a plain line, all further parts
@@ -215,6 +215,7 @@ _FORMS: Mapping[str, _Form] = {  # by the kind of task; of texts and pairs, by w
     "pair": _Form(("text", "pair"), _pair, "two texts with a tab between them"),
     "tagging": _Form(("text",), _tagged),
     ENTITIES: _Form(("text",), _tagged),
+    BY_NAME: _Form(("text",), _tagged),
     "span": _Form(("question", "context"), _question, "a question, a tab and a context"),
     "choice": _Form(
         ("context", "endings"),
