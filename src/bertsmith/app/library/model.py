@@ -590,7 +590,6 @@ class Model:
         return self._embedder_of(None, None, prompt).embed_encoded(encoded)[0]
 
     def _score(self, pairs: Sequence[TextExample], query: str = "") -> list[tuple[float, Vectors | None]]:
-        """The scores of pairs with the same query; see `compute`."""
         if self._predictor is not None:
             return scored_by_pairs(self._predictor, pairs)
         return scored_by_vectors(self._embedder_of(None, True, None), pairs)
