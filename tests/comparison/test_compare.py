@@ -7,13 +7,15 @@ import pytest
 
 import bertsmith
 from bertsmith.base.core.errors import BertsmithError, ConfigError, InputError, RunError
-from bertsmith.base.storage.files import digest_file, read_json
+from bertsmith.base.storage.files import digest_bytes, digest_file, read_json
 from bertsmith.inference.word_vectors.formats import write_word_vectors
 from bertsmith.inference.word_vectors.training import train_word_vectors
 from bertsmith.recipes.comparison import fitting, networks, systems, word_vector_training
 from bertsmith.recipes.comparison.fitting import CellKey, all_cells, lines_of
 from bertsmith.recipes.comparison.report import table_of
 from bertsmith.recipes.comparison.run import compare_systems
+from bertsmith.tasks.metrics.uncertainty import proportion_interval
+from bertsmith.tasks.task_data.task_files import read_task
 from comparison.ladder_samples import FEW, TOKENS, shorten, write_labelled, write_text
 from reports.page import Page
 from tasks.task_samples import write_base_model
@@ -239,6 +241,90 @@ def test_a_comparison_that_was_killed_resumes_to_the_same_scores_and_repeats_not
         assert path.read_bytes() == (tmp_path / "out" / path.relative_to(tmp_path / "straight")).read_bytes()
 
 
+def test_with_folds_every_row_is_scored_by_a_fit_that_has_not_seen_it(files, tmp_path, monkeypatch):
+    del files["dev"], files["corpus"], files["tokens"]
+    options = {**files, "systems": [*CHEAP, write_base_model(tmp_path / "base")], "folds": 3}
+    straight = compare_systems(**options, out=tmp_path / "straight")
+    rows = {row["system"]: row for row in straight.report["rows"]}
+    assert straight.report["failures"] == []
+    assert (straight.report["dev_examples"], straight.report["seeds"]) == (48, [1])
+    assert "48 examples, each by a model that was fitted without its fold, one of 3" in straight.lines()[0]
+    _, folds = read_task("classification", files["task"], None, fold=(2, 3))
+    for name, row in rows.items():
+        cells = [cell for cell in all_cells(tmp_path / "straight") if cell.key.system == name]
+        lines = [lines_of(tmp_path / "straight", cell.key) for cell in cells]
+        assert [cell.key.fold for cell in cells] == [1, 2, 3]
+        assert [line["id"] for line in lines[1]] == [example.id for example in folds.dev]
+        right = sum(line["gold"] == line["prediction"]["label"] for of_fold in lines for line in of_fold)
+        assert row["mean"] == row["scores"]["accuracy"] == pytest.approx(right / 48)
+        assert row["interval"] == pytest.approx(proportion_interval(right, 48))
+        assert (row["p_value"] is None) == row["is_best"]
+        assert row["fitting"] == pytest.approx(sum(cell.costs["fit_processor_seconds"] for cell in cells) / 3)
+    train = [example.id for example in folds.train]
+    (of_second,) = (
+        cell for cell in all_cells(tmp_path / "straight") if cell.key.fold == 2 and cell.key.system in CHEAP[:1]
+    )
+    assert of_second.provenance["train"] == digest_bytes("\n".join(train).encode())
+
+    whole, count = fitting._cell, 0
+
+    def killed(*arguments):
+        nonlocal count
+        count += 1
+        if count == 5:
+            raise KeyboardInterrupt
+        return whole(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "_cell", killed)
+        with pytest.raises(KeyboardInterrupt):
+            compare_systems(**options, out=tmp_path / "out")
+    with pytest.raises(RunError, match="folds"):
+        compare_systems(**{**options, "folds": 4}, out=tmp_path / "out", resume=True)
+    resumed = compare_systems(**options, out=tmp_path / "out", resume=True)
+    assert [row["scores"] for row in resumed.report["rows"]] == [row["scores"] for row in rows.values()]
+    for path in (tmp_path / "straight").glob("cells/*/*.jsonl"):
+        assert path.read_bytes() == (tmp_path / "out" / path.relative_to(tmp_path / "straight")).read_bytes()
+
+
+def test_groups_are_in_one_fold_and_a_system_with_a_failed_fold_has_no_row(tmp_path, monkeypatch):
+    table = [
+        {"text": f"{word} {number}", "label": label, "author": f"a{number // 4}"}
+        for number in range(16)
+        for word, label in (("good", "yes"), ("bad", "no"))
+    ]
+    calls, whole = [], systems.CountedColumns
+
+    def broken(train, *arguments, **options):
+        calls.append({example.first.split()[1] for example in train})
+        if len(calls) == 2:
+            raise InputError(expected="a column", found="none", fix="add one")
+        return whole(train, *arguments, **options)
+
+    monkeypatch.setattr(systems, "CountedColumns", broken)
+    options = {"systems": CHEAP, "folds": 4, "group_column": "author", "labels": [12, "all"], "out": tmp_path / "out"}
+    result = compare_systems(table, **options)
+    assert {len({int(number) // 4 for number in seen}) for seen in calls if len(seen) > 8} == {3}
+    assert [(row["labels"], row["system"]) for row in result.report["rows"]] == [
+        (12, "one-hot"), (32, "one-hot"), (32, "tf-idf"),
+    ]  # fmt: skip
+    assert [failure["cell"] for failure in result.report["failures"]] == ["tf-idf, 12 labels, seed 1, fold 1"]
+    with pytest.raises(ConfigError, match=r"at most the 24 training examples that there are without a fold; found 25"):
+        compare_systems(table, **{**options, "labels": [25], "out": tmp_path / "more"})
+
+
+def test_few_dev_examples_are_said_to_decide_little(files, tmp_path):
+    result = compare_systems(**cheap(files), out=tmp_path / "few", systems=CHEAP, seeds=1)
+    (line,) = (line for line in result.lines() if "--folds" in line)
+    low, high = next(row["interval"] for row in result.report["rows"] if row["is_best"])
+    assert line.startswith("40 dev examples can hardly tell systems apart: the 95% interval of ")
+    assert f"is {low:.4f} to {high:.4f}; --folds 5, without --dev, would score all 48 examples" in line
+    held_out = compare_systems(files["task"], out=tmp_path / "held-out", systems=CHEAP, seeds=1)
+    assert any("--folds 5 would score all 48 examples" in line for line in held_out.lines())
+    swapped = compare_systems(files["dev"], dev=files["task"], out=tmp_path / "swapped", systems=CHEAP, seeds=1)
+    assert not any("--folds" in line for line in swapped.lines()), "folds would score no more"
+
+
 def test_a_fit_that_was_killed_resumes_its_training(files, tmp_path, monkeypatch):
     options = {**files, "systems": ["random"], "seeds": 1, "labels": [24]}
     straight = compare_systems(**options, out=tmp_path / "straight")
@@ -341,6 +427,7 @@ def test_a_corpus_folder_is_as_good_as_its_text(files, tmp_path):
         ({"labels": [49]}, "expected at most the 48 training examples that there are; found 49 labels"),
         ({"labels": ["some"]}, "expected labels as numbers above 0, or all; found 'some'"),
         ({"labels": [0]}, "numbers above 0"),
+        ({"folds": 3}, "expected one of `folds` and `dev`; found both; leave `dev` out"),
         ({"minutes": 1.0}, "`minutes` needs a system that is trained on text, other than"),
         ({"seeds": -1}, "seeds must be at least 1"),
         ({"kind": "regresion"}, "did you mean 'regression'?"),

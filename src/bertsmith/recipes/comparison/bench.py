@@ -90,11 +90,27 @@ class Bench:
     """The task, the examples, and what systems are made from."""
 
     spec: TaskSpec
-    data: TaskData  # all training examples, and the dev examples on which every system is scored
+    # all training examples, and the dev examples on which every system is scored; none with folds
+    data: TaskData
     text: "CorpusText | None"  # the text that systems read; None if there is none
     budget: Budget
     models: Path  # the folder of what is made from the text
     device: str = "auto"
+    folds: Sequence[TaskData] = ()  # for each fold, its examples as dev examples, and the others for training
+
+    @property
+    def parts(self) -> "dict[int, Bench]":
+        """The comparison on each fold by its number, or the whole of it as 0; dev examples are its scored ones."""
+        if not self.folds:
+            return {0: self}
+        return {
+            number: dataclasses.replace(self, data=data, folds=()) for number, data in enumerate(self.folds, start=1)
+        }
+
+    @property
+    def scored(self) -> int:
+        """How many examples every system is scored on."""
+        return sum(len(part.data.dev) for part in self.parts.values())
 
     @property
     def task(self) -> Task:
@@ -131,4 +147,5 @@ class Bench:
     def record(self) -> dict[str, Any]:
         """By what a resumed comparison is recognized, as plain values for JSON."""
         text = None if self.text is None else {"digest": self.text.digest, "budget": dataclasses.asdict(self.budget)}
-        return {"spec": self.spec.to_dict(), "text": text, "device": self.device}
+        folds = {"folds": len(self.folds)} if self.folds else {}
+        return {"spec": self.spec.to_dict(), "text": text, "device": self.device, **folds}

@@ -6,6 +6,8 @@
     REPORT/cells/SYSTEM/100-labels-seed-1.jsonl  the predictions on the dev examples, see `results.predictions`
     REPORT/cells/SYSTEM/100-labels-seed-1/       while a network is fitted: its run, from which it resumes
 
+With folds, there is such a cell for each: 100-labels-seed-1-fold-2.json has the scores on fold 2.
+
 The .json file comes last, so that a cell that has one is complete.
 """
 
@@ -26,7 +28,8 @@ from bertsmith.base.core.progress import counted, quiet, tell, warn
 from bertsmith.base.storage.files import digest_bytes, misfit, read_json, read_json_lines, write_json, write_text
 from bertsmith.recipes.comparison.bench import Bench
 from bertsmith.recipes.comparison.sources import Kept, Made, Source, digest_of
-from bertsmith.recipes.results.resampling import Line, intervals
+from bertsmith.recipes.finetuning.folds import in_order
+from bertsmith.recipes.results.resampling import Line, intervals, scores_of_lines
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.datasets.labels import warn_of_unlearned
 
@@ -38,6 +41,7 @@ _CELL = {
     "system": str,
     "labels": int,
     "seed": int,
+    "fold?": int,
     "scores?": {"*": float},
     "intervals?": {},
     "costs?": {"*": float},
@@ -49,20 +53,23 @@ TIMED = 20  # dev examples that are answered one by one
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CellKey:
-    """Which cell: a system, its number of training examples, a seed."""
+    """Which cell: a system, its number of training examples, a seed, and with folds the one that it is scored on."""
 
     system: str
     labels: int
     seed: int
+    fold: int = 0  # from 1; 0 without folds, and for the results of all folds together
 
     @property
     def name(self) -> str:
         """The cell in words."""
-        return f"{self.system}, {self.labels:,} labels, seed {self.seed}"
+        fold = f", fold {self.fold}" if self.fold else ""
+        return f"{self.system}, {self.labels:,} labels, seed {self.seed}{fold}"
 
     def path(self, report: Path) -> Path:
         """The path of its files, without their endings."""
-        return report / CELLS_FOLDER / file_name(self.system) / f"{self.labels}-labels-seed-{self.seed}"
+        fold = f"-fold-{self.fold}" if self.fold else ""
+        return report / CELLS_FOLDER / file_name(self.system) / f"{self.labels}-labels-seed-{self.seed}{fold}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -114,6 +121,43 @@ def lines_of(report: Path, key: CellKey) -> list[dict[str, Any]]:
     return read_json_lines(path)
 
 
+def over_folds(report: Path, cells: Iterable[Cell], bench: Bench) -> list[Cell]:
+    """The results of all folds together for each system, number of labels and seed that has them; else the cells.
+
+    A score that cannot be computed from predictions is the mean over the folds.
+    """
+    if not bench.folds:
+        return list(cells)
+    of_all: dict[CellKey, list[Cell]] = {}
+    for cell in sorted(cells, key=lambda cell: cell.key.fold):
+        if not cell.error:
+            of_all.setdefault(dataclasses.replace(cell.key, fold=0), []).append(cell)
+    return [_joined(report, key, parts, bench) for key, parts in of_all.items() if len(parts) == len(bench.folds)]
+
+
+def _joined(report: Path, key: CellKey, cells: Sequence[Cell], bench: Bench) -> Cell:
+    spec, lines = bench.spec, lines_over_folds(report, key, bench)
+    means = {name: float(np.mean([cell.scores[name] for cell in cells])) for name in cells[0].scores}
+    unknown = [cell.unknown_words for cell in cells if cell.unknown_words]
+    return dataclasses.replace(
+        cells[0],
+        key=key,
+        scores={**means, **scores_of_lines(spec.kind, means, lines, spec.scheme)},
+        intervals=intervals(spec.kind, [spec.metric], lines, spec.scheme),
+        costs={name: float(np.mean([cell.costs[name] for cell in cells])) for name in cells[0].costs},
+        note="; ".join(f"{cell.note} (fold {cell.key.fold})" for cell in cells if cell.note),
+        unknown_words=[sum(counts) for counts in zip(*unknown, strict=True)] or None,
+    )
+
+
+def lines_over_folds(report: Path, key: CellKey, bench: Bench) -> Sequence[Line]:
+    """The predictions of a cell, or of those of all folds, in the order of the examples."""
+    if not bench.folds:
+        return lines_of(report, key)
+    of_folds = [lines_of(report, dataclasses.replace(key, fold=number)) for number in bench.parts]
+    return in_order(of_folds, [(data.fold, data.dev) for data in bench.folds if data.fold is not None])
+
+
 def file_name(system: str) -> str:
     """The name of a system as the name of a folder; a path or an id gets a few digits of its digest.
 
@@ -128,7 +172,7 @@ def _read(path: Path) -> Cell:
     values = read_json(path)
     if fault := misfit(values, _CELL):
         raise InputError(expected=f"a cell of a comparison in '{path}'", found=fault, fix=_fix(path))
-    key = CellKey(**{name: values.pop(name) for name in ("system", "labels", "seed")})
+    key = CellKey(**{name: values.pop(name) for name in ("system", "labels", "seed", "fold") if name in values})
     known = {field.name for field in dataclasses.fields(Cell)} - {"key"}
     return Cell(key=key, **{name: value for name, value in values.items() if name in known})
 
@@ -140,29 +184,35 @@ def _fix(path: Path) -> str:
 def fit_all(bench: Bench, out: Path, chosen: "Mapping[str, System]", counts: Sequence[int], seeds: int) -> None:
     """Makes what is missing and fits every cell that has no scores yet, in the order of labels, seeds and systems."""
     able = {name: system for name, system in chosen.items() if not system.why_not(bench.spec)}
+    parts = bench.parts
     keys = [
-        CellKey(system=name, labels=count, seed=seed)
+        CellKey(system=name, labels=count, seed=seed, fold=fold)
         for count in counts
         for seed in range(1, seeds + 1)
+        for fold in parts
         for name in able
     ]
     cells = {key: Cell.read(out, key) for key in keys}
     left = [key for key, cell in cells.items() if cell is None or cell.error]
-    made: dict[Source, Made | BertsmithError] = {}
+    made: dict[Path, Made | BertsmithError] = {}  # by folder: what reads the training texts has one for each fold
     for source in sources_of(able[key.system] for key in left):
         if isinstance(source, Kept):
-            made[source] = _made(source, bench, 0, out)
+            for folder, part in {source.folder(part): part for part in parts.values()}.items():
+                made[folder] = _made(source, part, 0, out)
+    folds = f", {len(parts):,} folds" if bench.folds else ""
     tell(f"{counted(len(keys), 'cell')}: {counted(len(able), 'system')}, labels {', '.join(map(str, counts))}, "
-         f"{counted(seeds, 'seed')}; {len(keys) - len(left):,} done")  # fmt: skip
+         f"{counted(seeds, 'seed')}{folds}; {len(keys) - len(left):,} done")  # fmt: skip
     if bench.spec.kind in ("classification", "tagging"):
-        for labels, seed in dict.fromkeys((key.labels, key.seed) for key in left):
-            warn_of_unlearned(bench.spec.labels, bench.train(labels, seed), bench.data.dev)
+        for labels, seed, fold in dict.fromkeys((key.labels, key.seed, key.fold) for key in left):
+            warn_of_unlearned(bench.spec.labels, parts[fold].train(labels, seed), parts[fold].data.dev)
     for key in left:
-        system, scratch = able[key.system], key.path(out)
+        system, scratch, part = able[key.system], key.path(out), parts[key.fold]
         base = None
-        if system.source is not None:
-            base = made.get(system.source) or _made(system.source, bench, key.seed, scratch)
-        cell, lines = _cell(bench, key, system, base, scratch)
+        if isinstance(system.source, Kept):
+            base = made[system.source.folder(part)]
+        elif system.source is not None:
+            base = _made(system.source, part, key.seed, scratch)
+        cell, lines = _cell(part, key, system, base, scratch)
         cell.write(out, lines)
         metric = bench.spec.metric
         reached = f"failed: {cell.error}" if cell.error else (

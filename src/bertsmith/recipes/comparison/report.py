@@ -16,8 +16,8 @@ JSON_FILE, MARKDOWN_FILE = "report.json", "report.md"
 
 _NOTES = (
     "The mean over the seeds ± their standard deviation; each seed draws its own training examples, the same for every "
-    "system. The 95% interval is that of the first seed over the dev examples.",
-    "Against the best: the difference of the means over the seeds, on the same dev examples, with the p-value of a "
+    "system. The 95% interval is that of the first seed over the scored examples.",
+    "Against the best: the difference of the means over the seeds, on the same scored examples, with the p-value of a "
     "paired permutation test that swaps the answers of all seeds to an example together.",
     "Processor time is summed over all threads: of pre-training or word vectors, which are made once, and of one fit "
     "to the labels. The vocabulary and the token shards are made once for all and are not counted, nor is what a model "
@@ -79,7 +79,7 @@ def _empty(labels: str, system: str, why: str, width: int) -> list[str]:
 
 def lines_below(report: Mapping[str, Any]) -> list[str]:
     """The sentences of the report: which step was worth it, what was left out, what failed, what a score hides."""
-    lines = list(report["verdicts"])
+    lines = [*report["verdicts"], *filter(None, [report.get("advice")])]
     lines += [f"{line['system']} is left out: {line['why_not']}" for line in report["systems"] if line["why_not"]]
     failed: dict[tuple[str, str], list[str]] = {}
     for line in report["failures"]:
@@ -93,8 +93,9 @@ def lines_below(report: Mapping[str, Any]) -> list[str]:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in used.items())
         lines += [f"of {allowed:,.0f} s of processor time for the text were used: {shares}"] if used else []
     unknown = {row["system"]: row["unknown_words"] for row in report["rows"] if row.get("unknown_words")}
+    texts = "texts" if report.get("folds") else "dev texts"
     lines += [
-        f"{name}: {count:,} of the {total:,} words of the dev texts have no vector ({count / max(total, 1):.1%})"
+        f"{name}: {count:,} of the {total:,} words of the {texts} have no vector ({count / max(total, 1):.1%})"
         for name, (count, total) in unknown.items()
     ]
     return lines
@@ -103,6 +104,9 @@ def lines_below(report: Mapping[str, Any]) -> list[str]:
 def facts(report: Mapping[str, Any]) -> str:
     """What was compared, in one line."""
     dev = counted(report["dev_examples"], "dev example")
+    if folds := report.get("folds"):
+        examples = counted(report["dev_examples"], "example")
+        dev = f"{examples}, each by a model that was fitted without its fold, one of {folds}"
     parts = [f"{report['task']}, scored on {dev}", counted(len(report["seeds"]), "seed")]
     if report["budget"]:
         parts.append(f"{report['budget']} for each system that reads the text")

@@ -8,7 +8,7 @@ from typing import Annotated
 from bertsmith.base.core.errors import ConfigError, nearest
 from bertsmith.base.core.parameters import MAP_LABELS, optional
 from bertsmith.base.core.requests import COPIED, Request, file_field
-from bertsmith.base.core.settings import Help, help_field
+from bertsmith.base.core.settings import Help, help_field, require
 from bertsmith.base.core.tables import File, local_path
 from bertsmith.tasks.datasets.label_map import LabelMap
 from bertsmith.tasks.specs.named_tasks import PRESETS, require_metric, task_name
@@ -64,8 +64,15 @@ class CompareRequest(Request, TaskSettings, ColumnSettings, SplitSettings):
     size: str | None = help_field(
         None, "size of the networks, as in `pretrain` [auto: by the minutes; with --tokens tiny]"
     )
+    folds: int | None = help_field(
+        None,
+        "in place of dev examples: score every system on all examples, in this many folds as in `finetune --folds`, "
+        "each by a fit to the other folds",
+        least=2,
+        most=1000,
+    )
     seeds: int | None = help_field(
-        None, "training runs of each system with each number of labels [3]", least=1, most=1000
+        None, "training runs of each system with each number of labels [3; with --folds 1]", least=1, most=1000
     )
     labels: Sequence[int | str] = help_field(
         (), "numbers of training examples, such as 100,1000,all [all]", metavar="N,N,...", kind=str
@@ -90,6 +97,12 @@ class CompareRequest(Request, TaskSettings, ColumnSettings, SplitSettings):
             raise ConfigError(
                 expected="--task NAME with --train FILE", found=f"--kind {self.kind} as well", fix="leave --kind out"
             )
+        require(
+            self.folds is None or self.dev is None,
+            expected="one of --folds and --dev",
+            found="both",
+            fix="leave --dev out: the folds score all examples of the training file",
+        )
         for system in self.systems:
             _require_system(system)
         name, _ = self.named_task()

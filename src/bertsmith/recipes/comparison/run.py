@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.base.core.errors import ConfigError, InputError, RunError
-from bertsmith.base.core.progress import counted, said_once, warn
+from bertsmith.base.core.progress import counted, quiet, said_once, warn
 from bertsmith.base.core.requests import path_or_none, takes
 from bertsmith.base.core.settings import require, require_other
 from bertsmith.base.machine.runtime import choose
 from bertsmith.base.storage.locks import locked_folder
 from bertsmith.recipes.comparison.bench import Bench, Budget
 from bertsmith.recipes.comparison.corpus_text import TEXT_FOLDER, CorpusText
-from bertsmith.recipes.comparison.fitting import all_cells, fit_all, lines_of, sources_of
+from bertsmith.recipes.comparison.fitting import all_cells, fit_all, lines_over_folds, over_folds, sources_of
 from bertsmith.recipes.comparison.report import facts, lines_below, table_of, write_report
 from bertsmith.recipes.comparison.request import CompareRequest
-from bertsmith.recipes.comparison.results import rows_of, to_plain, verdicts
+from bertsmith.recipes.comparison.results import Row, rows_of, to_plain, verdicts
 from bertsmith.recipes.comparison.sources import require_same
 from bertsmith.recipes.comparison.systems import System, chosen_systems
 from bertsmith.tasks.specs.kinds import task_for
@@ -41,6 +41,7 @@ from bertsmith.training.loop.run_folder import RunFolder
 MODELS_FOLDER = "models"
 TASK = "comparison"  # of its record
 SEEDS = 3
+FEW_DEV = 300  # dev examples below which the interval of an accuracy of 0.8 is wider than 0.09
 ALL = "all"
 # May differ when a comparison is resumed: it then gets further cells.
 _MAY_CHANGE = ("corpus", "systems", "labels", "seeds", "models")
@@ -93,7 +94,7 @@ def compare_systems(request: CompareRequest) -> ComparisonResult:
             limit = None if system.source is None else system.source.max_tokens()
             if limit is not None:
                 require_positions(request.max_length, limit, name=f"for {name} a max_length")
-        seeds = request.seeds or int(before.get("seeds", SEEDS))
+        seeds = request.seeds or int(before.get("seeds", SEEDS if request.folds is None else 1))
         budget = Budget.of(minutes, tokens, size)
         if before.get("text") and (minutes, tokens, size) == (None, None, None):
             budget = Budget(**before["text"]["budget"])
@@ -101,8 +102,8 @@ def compare_systems(request: CompareRequest) -> ComparisonResult:
         # The examples, and the record with all that an earlier part of the comparison had.
         kept = Path(request.models or before.get("models") or run.path / MODELS_FOLDER)
         text = CorpusText(texts, kept / TEXT_FOLDER) if reads_text else None
-        bench = _bench(*_read(request), text, budget, kept, device)
-        counts = before["labels"] if before and not labels else _label_counts(asked, len(bench.data.train))
+        bench = _bench(request, text, budget, kept)
+        counts = before["labels"] if before and not labels else _label_counts(asked, bench)
         names = list(dict.fromkeys([*before.get("systems", ()), *chosen]))
         record = {
             "task": TASK,
@@ -122,7 +123,8 @@ def compare_systems(request: CompareRequest) -> ComparisonResult:
         with said_once():
             with contextlib.nullcontext() if text is None else locked_folder(kept):
                 if text is not None:
-                    require_same(bench, sources_of(chosen.values()))
+                    for part in bench.parts.values():
+                        require_same(part, sources_of(chosen.values()))
                 fit_all(bench, run.path, chosen, counts, seeds)
             return _report(bench, run.folder, {**chosen_systems(names, has_text=True), **chosen})
 
@@ -137,8 +139,8 @@ def _settings_before(run: Run) -> Mapping[str, Any]:
     return settings
 
 
-def _read(request: CompareRequest) -> tuple[TaskSpec, TaskData]:
-    """The task with its examples."""
+def _read(request: CompareRequest, fold: int = 0) -> tuple[TaskSpec, TaskData]:
+    """The task with its examples; with folds, those of one as dev examples, or none of them for 0."""
     name, train = request.named_task()
     spec, data = read_task(
         name,
@@ -148,18 +150,23 @@ def _read(request: CompareRequest) -> tuple[TaskSpec, TaskData]:
         settings=dataclasses.replace(default_settings(name), **request.values(TaskSettings)),
         map_labels=request.map_labels,
         group_column=request.group_column,
+        fold=None if request.folds is None else (fold, request.folds),
     )
     return spec if request.metric is None else with_metric(spec, request.metric), data
 
 
-def _bench(spec: TaskSpec, data: TaskData, text: CorpusText | None, budget: Budget, models: Path, device: str) -> Bench:
+def _bench(request: CompareRequest, text: CorpusText | None, budget: Budget, models: Path) -> Bench:
     """The task with its examples, checked as far as no system is needed for it."""
-    if not data.dev:
-        raise InputError.needs("a comparison", "dev examples, and no label has one to spare", "name a file with --dev")
+    spec, data = _read(request)
+    with quiet(warnings=True):  # those of the file were given for all examples
+        folds = [_read(request, number)[1] for number in range(1, 1 + (request.folds or 0))]
+    if not (data.dev or folds):
+        fix = "name a file with --dev, or score all examples with --folds"
+        raise InputError.needs("a comparison", "dev examples, and no label has one to spare", fix)
     checked = task_for(spec)
     checked.check(data.train, gold=True, training=True)
     checked.check(data.dev, gold=True)
-    return Bench(spec=spec, data=data, text=text, budget=budget, models=models, device=device)
+    return Bench(spec=spec, data=data, text=text, budget=budget, models=models, device=request.device, folds=folds)
 
 
 def _numbers(labels: Sequence[int | str]) -> list[int | None]:
@@ -174,23 +181,40 @@ def _numbers(labels: Sequence[int | str]) -> list[int | None]:
     return numbers
 
 
-def _label_counts(numbers: Sequence[int | None], available: int) -> list[int]:
-    """The numbers of training examples, ascending, each once."""
-    counts = {available if number is None else number for number in numbers}
+def _label_counts(numbers: Sequence[int | None], bench: Bench) -> list[int]:
+    """The numbers of training examples, ascending, each once; of folds, all are those of the file."""
+    every, available = len(bench.data.train), min(len(part.data.train) for part in bench.parts.values())
+    most = max((number for number in numbers if number is not None), default=0)
     require(
-        max(counts) <= available,
-        expected=f"at most the {counted(available, 'training example')} that there are",
-        found=f"{max(counts):,} labels",
+        most <= available,
+        expected=f"at most the {counted(available, 'training example')} that there are"
+        + (" without a fold" if bench.folds else ""),
+        found=f"{most:,} labels",
         fix="lower --labels, or write all",
     )
-    return sorted(counts)
+    return sorted({every if number is None else number for number in numbers})
+
+
+def _advice(rows: Sequence[Row], bench: Bench) -> str:
+    """What would decide better than few dev examples; "" if folds would score no more, or there are many."""
+    count, every = bench.scored, len(bench.data.train) + (len(bench.data.dev) if bench.data.held_out else 0)
+    best = next((row for row in reversed(rows) if row.is_best and row.interval), None)
+    if bench.folds or best is None or best.interval is None or count >= min(FEW_DEV, every):
+        return ""
+    low, high = best.interval
+    leave = "" if bench.data.held_out else ", without --dev,"
+    return (
+        f"{counted(count, 'dev example')} can hardly tell systems apart: the 95% interval of {best.system} is "
+        f"{low:.4f} to {high:.4f}; --folds 5{leave} would score all {every:,} examples and decide better"
+    )
 
 
 def _report(bench: Bench, run: RunFolder, systems: Mapping[str, System]) -> ComparisonResult:
     """Writes the report of all cells that are there."""
     spec, data = bench.spec, bench.data
     cells = list(all_cells(run.path))
-    rows = rows_of(cells, spec, list(systems), lambda cell: lines_of(run.path, cell))
+    joined = over_folds(run.path, cells, bench)
+    rows = rows_of(joined, spec, list(systems), lambda cell: lines_over_folds(run.path, cell, bench))
     failures = [
         {"cell": cell.key.name, "labels": cell.key.labels, "system": cell.key.system, "error": cell.error}
         for cell in cells
@@ -202,7 +226,9 @@ def _report(bench: Bench, run: RunFolder, systems: Mapping[str, System]) -> Comp
         "kind": spec.kind,
         "metric": spec.metric,
         "train_examples": len(data.train),
-        "dev_examples": len(data.dev),
+        "dev_examples": bench.scored,
+        "folds": len(bench.folds) or None,
+        "advice": _advice(rows, bench),
         "seeds": sorted({cell.key.seed for cell in cells}),
         "budget": Budget(**text["budget"]).words() if text else "",
         "allowed_seconds": Budget(**text["budget"]).processor_seconds if text and bench.counts_processor_time else None,

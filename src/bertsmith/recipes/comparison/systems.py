@@ -165,7 +165,10 @@ class FineTuned(System):
         folder, run = load_any(made.path), scratch / "run"
         values = {**self.settings, "seed": seed, "device": bench.device, "baselines": False}
         situation = situation_of(bench.spec.name, bench.spec.kind, len(train), folder, settings=bench.spec.settings)
-        settings, rates = settings_from(resolved(self.recipe, situation, values))
+        values = resolved(self.recipe, situation, values)
+        if bench.data.fold is not None:  # the fold chooses no step
+            values = {**values, "keep": "last"}
+        settings, rates = settings_from(values)
         result = finetune(
             folder,
             bench.spec,

@@ -183,10 +183,10 @@ def _scores(
 def _lines_of(folders: Sequence[Path], models: Sequence[str], parts: Sequence[Part]) -> list[Line]:
     """The predictions of a model of each run for its fold, in the order of all examples."""
     files = [folder / model / PREDICTIONS_FILE for folder, model in zip(folders, models, strict=True)]
-    return _in_order([list(read_json_lines(path)) for path in files], parts)
+    return in_order([list(read_json_lines(path)) for path in files], parts)
 
 
-def _in_order(of_folds: Sequence[Sequence[Line]], parts: Sequence[Part]) -> list[Line]:
+def in_order(of_folds: Sequence[Sequence[Line]], parts: Sequence[Part]) -> list[Line]:
     """The lines of all folds in the order of the examples, with the row, the location and the fold of each."""
     lines = [
         {"row": row + 1, "location": example.location, "fold": fold.number, **line}
@@ -224,7 +224,7 @@ def _baselines(spec: TaskSpec, folders: Sequence[Path], parts: Sequence[Part]) -
         of_runs = [result for run in runs for result in run.results if result["name"] == name]
         if len(of_runs) < len(runs):
             continue
-        lines = every[name] = _in_order([run.lines[name] for run in runs], parts)
+        lines = every[name] = in_order([run.lines[name] for run in runs], parts)
         means = {
             score: float(np.mean([result["scores"][score] for result in of_runs]))
             for score in of_runs[0]["scores"]
