@@ -262,6 +262,17 @@ def test_texts_of_the_dev_file_are_listed(partly: Audit) -> None:
     assert "row 1 of" in shared[0]["other"]
 
 
+def test_what_is_said_of_the_columns_of_a_table_is_said_once_and_true(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "mails.csv"
+    path.write_text("text,label\n" + "".join(f"{row['text']},{row['label']}\n" for row in rows_of_table()) + "a cat,\n")
+    bertsmith.audit_labels(path, tmp_path / "out", next=1)
+    assert "not read: column 'label'" not in capsys.readouterr().err
+    bertsmith.audit_labels(
+        path, tmp_path / "other", next=1, skip_unlabelled=True, unlabelled=[{"text": "a dog", "label": "x"}]
+    )
+    assert "not read: column 'label'" in capsys.readouterr().err
+
+
 def test_the_next_rows_need_texts_without_a_label(tmp_path: Path) -> None:
     rows = rows_of_table()
     with pytest.raises(InputError, match="texts without a label for `next`; found a label for each text"):

@@ -10,11 +10,18 @@ import pytest
 import torch
 import transformers
 from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners.tuners_utils import check_target_module_exists
 
 import bertsmith
 from bertsmith.base.core.errors import BertsmithError, CheckpointError, ConfigError
 from bertsmith.base.machine.runtime import choose
-from bertsmith.models.checkpoints.adapters import groups_of_targets, read_factors, with_adapter, write_adapter
+from bertsmith.models.checkpoints.adapters import (
+    _is_target,
+    groups_of_targets,
+    read_factors,
+    with_adapter,
+    write_adapter,
+)
 from bertsmith.models.checkpoints.assembly import load_for_task, save_pretrained
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.rewriting import convert
@@ -225,6 +232,10 @@ def test_an_adapter_of_another_encoder_is_refused(tmp_path: Path) -> None:
         ({"target_modules": 7}, "7, without bert.encoder"),
         ({"target_modules": ".*query"}, ".*query, without bert.encoder"),
         ({"target_modules": "("}, "(, without bert.encoder"),
+        ({"layers_to_transform": [1]}, "[1], without bert.encoder.layer.0"),
+        ({"layers_to_transform": 0}, "0, without bert.encoder.layer.1"),
+        ({"layers_to_transform": [0, 1], "layers_pattern": "block"}, "[0, 1], block, without bert.encoder"),
+        ({"layers_to_transform": "x"}, "x, without bert.encoder"),
         ({"base_model_name_or_path": None}, "base_model_name_or_path"),
         ({"base_model_name_or_path": "/nowhere/base"}, "/nowhere/base"),
     ],
@@ -239,6 +250,25 @@ def test_what_is_not_read_of_an_adapter_is_refused_in_one_line(
     with pytest.raises(BertsmithError) as caught:
         load_any(tmp_path / "adapter")
     assert found in str(caught.value)
+
+
+@pytest.mark.parametrize("targets", [["query", "value"], ["dense"], ["bert.encoder.layer.1.output.dense", "key"]])
+@pytest.mark.parametrize("numbers", [None, [0], [1, 3], 0, 1])
+@pytest.mark.parametrize("pattern", [None, "layer", ["block", "layer"], "block"])
+def test_the_layers_that_settings_name_are_those_of_peft(targets: list[str], numbers: Any, pattern: Any) -> None:
+    config = {"target_modules": targets, "layers_to_transform": numbers, "layers_pattern": pattern}
+    modules = [
+        f"bert.encoder.layer.{number}.{name}"
+        for number in range(4)
+        for name in ("attention.self.query", "attention.self.key", "output.dense", "attention.output.dense")
+    ]
+    try:
+        peer = LoraConfig(**config)
+    except ValueError:
+        assert not any(_is_target(module, targets, numbers, pattern) for module in modules)
+        return
+    for module in [*modules, "bert.pooler.dense"]:
+        assert _is_target(module, targets, numbers, pattern) == bool(check_target_module_exists(peer, module))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import bertsmith
 from bertsmith.app.library import finetuning
 from bertsmith.app.library.finetuning import finetune
 from bertsmith.base.core.errors import BertsmithError, ConfigError, RunError
+from bertsmith.base.core.progress import said_once, warn
+from bertsmith.base.machine.runtime import Rank
 from bertsmith.base.storage.files import read_json, read_json_lines
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.recipes.finetuning import folds
@@ -143,6 +146,20 @@ def test_folds_in_processes_of_their_own_give_the_same_bytes_also_after_a_stop(
     names = ["out_of_fold.jsonl", "model/model.safetensors", "folds/3/model/model.safetensors"]
     for name in [*names, *(f"folds/{number}/average/predictions.jsonl" for number in (1, 2, 3))]:
         assert (out / name).read_bytes() == (run / name).read_bytes(), name
+
+
+def test_warnings_of_folds_in_processes_are_seen_once(
+    base: str, rows: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    request = FinetuneRequest(base, "classification", tmp_path / "run", train=rows, workers=2, **OPTIONS)
+    monkeypatch.setattr(finetuning, "worker_pool", lambda *_: ThreadPoolExecutor(1))
+    monkeypatch.setattr(finetuning, "read_examples", lambda *_: warn("the table is short"))
+    monkeypatch.setattr(finetuning, "_train", lambda *_, **__: warn("the loss is high"))
+    with said_once():
+        finetuning._train_folds(request, None, Rank(), seeds=1, resume=False)
+    printed = capsys.readouterr().err
+    assert printed.count("warning: the loss is high") == 1
+    assert "the table is short" not in printed, "it was said for all examples"
 
 
 def test_what_a_process_refuses_is_refused_in_one_line(base: str, rows: list[dict[str, Any]], tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from bertsmith.recipes.finetuning.run import FinetuningResult, usual_seeds
 from bertsmith.recipes.finetuning.run import finetune as run_finetuning
 from bertsmith.recipes.finetuning.settings import BAG_ALONE, PROBE, SETFIT, FinetuningSettings, RecipeSettings
 from bertsmith.recipes.results.finished_run import REPORT_FILE, TABLE_FILE, kept_scores, search_folder
+from bertsmith.recipes.results.resampling import Part
 from bertsmith.recipes.sentence_encoders import few_labels
 from bertsmith.tasks.datasets.drawn_replies import with_negatives
 from bertsmith.tasks.datasets.examples import TRIPLETS
@@ -141,7 +142,7 @@ def _by_folds(
     request: FinetuneRequest, examples: Examples, folder: ModelFolder, chosen: Chosen, rank: Rank, *, resume: bool
 ) -> FinetuningResult:
     """The result of a run on all examples, after one for each fold, which trains on the others and is scored on it."""
-    from bertsmith.recipes.finetuning.folds import Part, cross_validation
+    from bertsmith.recipes.finetuning.folds import cross_validation
 
     assert request.folds is not None, "a number of folds"
     parts: list[Part] = []
@@ -195,16 +196,20 @@ def _train_folds(request: FinetuneRequest, chosen: Chosen, rank: Rank, *, seeds:
     with worker_pool(min(request.workers, len(numbers)), RunError, torch.set_num_threads, threads) as pool:
         folds = [pool.submit(_train_fold, request, chosen, number, seeds, resume) for number in numbers]
         for count, fold in enumerate(as_completed(folds), start=1):
-            fold.result()
+            for warning in fold.result():
+                warn(warning)  # each once, as the folds are trained within `said_once`
             tell(f"{count} of {counted(len(numbers), 'fold')} trained")
 
 
-def _train_fold(request: FinetuneRequest, chosen: Chosen, number: int, seeds: int, resume: bool) -> None:
-    """Trains a fold in a process of its own, without output."""
+def _train_fold(request: FinetuneRequest, chosen: Chosen, number: int, seeds: int, resume: bool) -> list[str]:
+    """The warnings of the training of a fold in a process of its own, which writes none itself."""
+    warnings = list[str]()
     with quiet(warnings=True), contextlib.suppress(BertsmithError):
-        examples = read_examples(request, number)
+        examples = read_examples(request, number)  # whose warnings were given for all examples
         of_fold = request.replaced(out=Path(request.out) / FOLDS / str(number))
-        _train(of_fold, examples, load_any(request.source), chosen, Rank(), seeds=seeds, resume=resume, label="")
+        with recorded_warnings() as warnings:
+            _train(of_fold, examples, load_any(request.source), chosen, Rank(), seeds=seeds, resume=resume, label="")
+    return warnings
 
 
 def _train(

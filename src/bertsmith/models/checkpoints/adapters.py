@@ -66,6 +66,8 @@ _WITHOUT_EFFECT = {
 # Initial values of peft that leave the weights of the model as they are.
 _PLAIN_STARTS = (True, False, None, "gaussian", "eva", "orthogonal")
 
+_NONE: tuple[Any, ...] = (None, [], "")  # values of peft that say nothing
+
 
 def groups_of_targets(config: EncoderConfig, targets: Collection[str] | None) -> "list[Group]":
     """The layers of an encoder that adapters are added to, by our name; those that are stored as one are one group.
@@ -189,7 +191,7 @@ def with_adapter(base: ModelFolder, path: Path) -> ModelFolder:
     config, architecture = base.config, architecture_of(base.config)
     names, source = architecture.names, f"the adapter '{path}'"
     pairs, others = _pairs(_tensors(path), path)
-    _require_targets(values.get("target_modules"), pairs, path)
+    _require_targets(values, pairs, path)
     scale = _scale(values, pairs, path)
     stored = {*others, *(f"{module}.weight" for module in pairs)}
     ending = next((ending for ending, kind in _TASK_TYPES.items() if kind == values.get("task_type")), "Model")
@@ -284,25 +286,40 @@ def _require_plain(values: Mapping[str, Any], path: Path) -> None:
         )
 
 
-def _require_targets(targets: Any, modules: Collection[str], path: Path) -> None:
+def _require_targets(values: Mapping[str, Any], modules: Collection[str], path: Path) -> None:
     """Refuses settings that do not name all layers of the weights: peft would leave the others out."""
-    if targets is None or targets == ALL_LINEAR:
-        return
+    targets = values.get("target_modules")
+    limits = ("layers_to_transform", "layers_pattern")
+    by_number = {name: values[name] for name in limits if values.get(name) not in _NONE}
+    names = ["target_modules", *by_number]
     try:
-        pattern = re.compile(targets) if isinstance(targets, str) else None
-        others = [
-            module
-            for module in modules
-            if not (pattern.fullmatch(module) if pattern else any(_ends(module, target) for target in targets))
-        ]
+        others = [module for module in modules if not _is_target(module, targets, **by_number)]
     except (re.error, TypeError):
         others = [*modules]
     if others:
         raise CheckpointError(
-            expected=f"target_modules that name the layers of the weights in '{path / ADAPTER}'",
-            found=f"{str(targets)[:60]}, without {some(others)}",
+            expected=f"{' and '.join(names)} that name the layers of the weights in '{path / ADAPTER}'",
+            found=f"{', '.join(str(value)[:60] for value in (targets, *by_number.values()))}, without {some(others)}",
             fix="copy the adapter again",
         )
+
+
+def _is_target(module: str, targets: Any, layers_to_transform: Any = None, layers_pattern: Any = None) -> bool:
+    """Whether the settings of an adapter name a layer; numbers of layers limit a list of targets alone, as in peft."""
+    numbers = layers_to_transform
+    if layers_pattern is not None and numbers is None:
+        return False  # peft refuses a pattern without numbers
+    if targets in (None, ALL_LINEAR):
+        return numbers is None
+    if isinstance(targets, str):
+        return numbers is None and re.fullmatch(targets, module) is not None
+    if numbers is None or module in targets:
+        return any(_ends(module, target) for target in targets)
+    patterns = [layers_pattern] if isinstance(layers_pattern, str) else layers_pattern or ["[^.]*"]
+    matches = (re.match(rf".*\.{pattern}\.(\d+)\.", module) for pattern in patterns)
+    number = next((int(match[1]) for match in matches if match), None)
+    chosen = [numbers] if isinstance(numbers, int) else numbers
+    return number in chosen and any(_ends(module, target) for target in targets)
 
 
 def _scale(values: Mapping[str, Any], pairs: "Mapping[str, tuple[Tensor, Tensor]]", path: Path) -> float:

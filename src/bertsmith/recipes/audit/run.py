@@ -16,6 +16,7 @@ vectors. Their probabilities are averaged with the weights that give the labels 
 Letters: E examples, U unlabelled rows, K labels.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.core.progress import counted, warn
+from bertsmith.base.core.progress import counted, quiet, warn
 from bertsmith.base.core.requests import takes
 from bertsmith.base.core.settings import to_dict
 from bertsmith.base.core.tables import local_path
@@ -217,7 +218,8 @@ def _unlabelled(request: AuditRequest, spec: TaskSpec, examples: Sequence[TextEx
         return []
     file = request.table if request.unlabelled is None else request.unlabelled
     known = {inputs_of(example) for example in examples}
-    others = {inputs_of(text): text for text in reversed(_texts(spec, local_path(file), request))}
+    with quiet() if request.unlabelled is None else contextlib.nullcontext():  # how the table is read was said before
+        others = {inputs_of(text): text for text in reversed(_texts(spec, local_path(file), request))}
     texts = [text for inputs, text in reversed(others.items()) if inputs not in known]
     if not texts:
         raise InputError(

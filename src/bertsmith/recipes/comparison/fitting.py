@@ -28,8 +28,7 @@ from bertsmith.base.core.progress import counted, quiet, tell, warn
 from bertsmith.base.storage.files import digest_bytes, misfit, read_json, read_json_lines, write_json, write_text
 from bertsmith.recipes.comparison.bench import Bench
 from bertsmith.recipes.comparison.sources import Kept, Made, Source, digest_of
-from bertsmith.recipes.finetuning.folds import in_order
-from bertsmith.recipes.results.resampling import Line, intervals, scores_of_lines
+from bertsmith.recipes.results.resampling import Line, in_order, intervals, scores_of_lines
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.datasets.labels import warn_of_unlearned
 

@@ -38,14 +38,10 @@ from bertsmith.recipes.results.finished_run import (
     WITHOUT_TRAINING,
     named,
 )
-from bertsmith.recipes.results.resampling import Line, intervals, scores_of_lines
-from bertsmith.tasks.datasets.examples import Example
+from bertsmith.recipes.results.resampling import Line, Part, in_order, intervals, scores_of_lines
 from bertsmith.tasks.metrics.uncertainty import spread
 from bertsmith.tasks.specs.task import TaskSpec
-from bertsmith.tasks.task_data.split import Fold
 from bertsmith.training.loop.run_folder import FOLDS
-
-Part = tuple[Fold, Sequence[Example]]  # a fold and its examples
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -184,16 +180,6 @@ def _lines_of(folders: Sequence[Path], models: Sequence[str], parts: Sequence[Pa
     """The predictions of a model of each run for its fold, in the order of all examples."""
     files = [folder / model / PREDICTIONS_FILE for folder, model in zip(folders, models, strict=True)]
     return in_order([list(read_json_lines(path)) for path in files], parts)
-
-
-def in_order(of_folds: Sequence[Sequence[Line]], parts: Sequence[Part]) -> list[Line]:
-    """The lines of all folds in the order of the examples, with the row, the location and the fold of each."""
-    lines = [
-        {"row": row + 1, "location": example.location, "fold": fold.number, **line}
-        for (fold, examples), of_fold in zip(parts, of_folds, strict=True)
-        for row, example, line in zip(fold.rows, examples, of_fold, strict=True)
-    ]
-    return sorted(lines, key=lambda line: line["row"])
 
 
 def _fitted(folders: Sequence[Path], reports: Sequence[Mapping[str, Any]], models: Sequence[str]) -> dict[str, Any]:

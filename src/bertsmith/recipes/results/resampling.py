@@ -27,8 +27,10 @@ from bertsmith.tasks.metrics.ranking import RANK_METRICS, rank_of
 from bertsmith.tasks.metrics.uncertainty import bootstrap_interval, proportion_interval
 from bertsmith.tasks.specs.task import Prediction, Task
 from bertsmith.tasks.specs.vector_gold import label_together
+from bertsmith.tasks.task_data.split import Fold
 
 Line = Mapping[str, Any]
+Part = tuple[Fold, Sequence[Example]]  # a fold and its examples
 
 _LONGEST_TEXT = 300  # characters of an example's text
 DRAWS = 2_000
@@ -62,6 +64,16 @@ def texts_of(example: Example) -> list[str]:
     values = vars(example)
     texts = [values[name] for name in ("first", "second", "question", "context", "source") if values.get(name)]
     return [text[:_LONGEST_TEXT] for text in (*texts, *values.get("endings", ()))]
+
+
+def in_order(of_folds: Sequence[Sequence[Line]], parts: Sequence[Part]) -> list[Line]:
+    """The lines of all folds in the order of the examples, with the row, the location and the fold of each."""
+    lines = [
+        {"row": row + 1, "location": example.location, "fold": fold.number, **line}
+        for (fold, examples), of_fold in zip(parts, of_folds, strict=True)
+        for row, example, line in zip(fold.rows, examples, of_fold, strict=True)
+    ]
+    return sorted(lines, key=lambda line: line["row"])
 
 
 @dataclass(frozen=True, kw_only=True)
