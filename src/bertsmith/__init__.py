@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bertsmith.app.library.disambiguation import disambiguate, gloss_pairs
     from bertsmith.app.library.distillation import distill, distill_corpus
     from bertsmith.app.library.documents import ask_document, rank_sentences
+    from bertsmith.app.library.drift import drift
     from bertsmith.app.library.estimators import BertsmithClassifier, BertsmithVectorizer
     from bertsmith.app.library.finetuning import finetune
     from bertsmith.app.library.formats import convert
@@ -103,6 +104,7 @@ _LAZY = {
     "disambiguate": "bertsmith.app.library.disambiguation",
     "distill": "bertsmith.app.library.distillation",
     "distill_corpus": "bertsmith.app.library.distillation",
+    "drift": "bertsmith.app.library.drift",
     "embed_file": "bertsmith.app.library.vector_files",
     "embed_subjects": "bertsmith.app.library.codes",
     "embed_words_of_file": "bertsmith.app.library.vector_files",
@@ -181,6 +183,7 @@ __all__ = [
     "disambiguate",
     "distill",
     "distill_corpus",
+    "drift",
     "embed_file",
     "embed_subjects",
     "embed_words_of_file",

@@ -126,7 +126,7 @@ def test_every_command_that_loads_a_model_has_the_option() -> None:
                   "distill corpus", "vectors static", "translate", "plan", "memory answer", "codes predict",
                   "codes anomalies", "codes embed",
                   "codes train-video", "codes fill", "codes match", "codes next", "codes features",
-                  "disambiguate", "classify", "audit", "upgrade"}  # fmt: skip
+                  "disambiguate", "classify", "audit", "upgrade", "drift"}  # fmt: skip
     result = set()
     for command in COMMANDS:
         function = next(

@@ -132,6 +132,7 @@ FOLDERS = {
     ("vectors train", "out"): ("vectors train texts --minimum-count 1 --replace --out", ("texts", ".")),
     ("compare", "out"): ("compare --task spam --systems one-hot --corpus texts --out", ("texts",)),
     ("audit", "out"): ("audit lines.csv --out", ("lines.csv",)),
+    ("drift", "out"): ("drift lines.txt lines.csv --out", ("lines.txt", "lines.csv")),
     ("upgrade", "out"): ("upgrade model model --on lines.txt --out", ("model", "lines.txt")),
     ("distill", "out"): ("distill --teacher model --train lines.txt --out", ("model",)),
     ("distill corpus", "out"): ("distill corpus corpus --teacher model --steps 1 --out", ("corpus", "model")),

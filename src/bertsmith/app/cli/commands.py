@@ -264,6 +264,11 @@ COMMANDS = (
         "bertsmith upgrade my-spam-run/model my-student/model --on my-mails.csv --out my-upgrade",
     ),
     Command(
+        whole_runs.drift,
+        "drift",
+        "bertsmith drift my-mails.csv my-text/village.txt --model my-spam-run/model --out my-drift",
+    ),
+    Command(
         whole_runs.compare,
         "compare",
         "bertsmith compare --task spam --corpus my-text --systems one-hot,tf-idf,ppmi --seeds 1 --out my-comparison",

@@ -16,7 +16,7 @@ GROUPS: Mapping[str, str] = {
     "Use": "predict*, classify, embed*, search*, fill*, ask*, serve*, next, complete, perplexity, translate, rank, "
     "features, senses, contexts, disambiguate, gloss-pairs, memory answer, codes predict, codes anomalies, "
     "codes embed, codes fill, codes match, codes next, codes features",
-    "Compare": "evaluate*, compare*, audit, upgrade, glue, quantize",
+    "Compare": "evaluate*, compare*, audit, upgrade, drift, glue, quantize",
     "Word vectors": "vectors, vectors static, vectors train, vectors convert, vectors neighbours, vectors analogy, "
     "vectors similarity, vectors opposites, vectors show",
     "Models": "inspect*, convert*, models, sizes",
@@ -47,6 +47,7 @@ COMMON: Mapping[str, str] = {
     "distill": "teacher student out train dev unlabelled epochs seeds without-teacher device resume",
     "distill corpus": "teacher method student layers out minutes steps max-length device resume",
     "audit": "model run out next unlabelled dev folds text-column label-column group-column near device json",
+    "drift": "model out text-column device json",
     "upgrade": "on out most passages index text-column label-column device json",
     "compare": "task train dev corpus systems minutes labels seeds out device resume",
     "features": "model out layers column device precision json resume replace",

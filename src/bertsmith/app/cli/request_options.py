@@ -74,6 +74,7 @@ REQUESTS = Registry[type[Request]](
         "disambiguate": "inference.search.request:DisambiguateRequest",
         "distill corpus": "recipes.distillation.request:DistillCorpusRequest",
         "distill": "recipes.distillation.request:DistillRequest",
+        "drift": "app.library.request:DriftRequest",
         "embed": "inference.vectors.request:EmbedRequest",
         "evaluate": "inference.predictors.request:EvaluateRequest",
         "features": "inference.vectors.request:FeaturesRequest",

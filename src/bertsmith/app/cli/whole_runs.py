@@ -1,4 +1,4 @@
-"""The commands of whole runs: fine-tune, adapt, distill, audit, upgrade, compare."""
+"""The commands of whole runs: fine-tune, adapt, distill, audit, upgrade, drift, compare."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +11,7 @@ from bertsmith.base.core.settings import require
 from bertsmith.base.machine.runtime import Rank
 
 if TYPE_CHECKING:
-    from bertsmith.app.library.request import UpgradeRequest
+    from bertsmith.app.library.request import DriftRequest, UpgradeRequest
     from bertsmith.recipes.adaptation.settings import AdaptRequest
     from bertsmith.recipes.audit.request import AuditRequest
     from bertsmith.recipes.comparison.request import CompareRequest
@@ -167,6 +167,23 @@ def upgrade(request: "UpgradeRequest", json: JsonOption = False) -> None:
             say(f"report: {Path(request.out) / 'report.html'}")
     if not result.passes:
         raise typer.Exit(1)
+
+
+def drift(request: "DriftRequest", json: JsonOption = False) -> None:
+    """Show how later texts, such as requests, differ from the texts that a model was trained on.
+
+    A bag of words that is fitted to tell them apart says whether they differ by more than noise, and which later texts
+    are least like the training texts. With --model: unknown pieces, truncated texts, predicted labels, confidence.
+    """
+    from bertsmith.app.library.drift import drift as compare_texts
+
+    result = call(compare_texts, request)
+    if json:
+        print_json({**result.report, "unlike": list(result.unlike)})
+        return
+    say(*result.lines())
+    if request.out is not None:
+        say(f"report: {Path(request.out) / 'report.html'}")
 
 
 def compare(request: "CompareRequest") -> None:

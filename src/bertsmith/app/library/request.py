@@ -1,4 +1,4 @@
-"""The parameters of `bertsmith demo`, `report`, `sizes` and `upgrade`."""
+"""The parameters of `bertsmith demo`, `drift`, `report`, `sizes` and `upgrade`."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -95,3 +95,35 @@ class UpgradeRequest(Request, ColumnSettings, ComputeSettings):
         path="the folder",
         kind=Path,
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class DriftRequest(Request, ColumnSettings, ComputeSettings):
+    """Texts that a model was trained on, and later ones."""
+
+    train: Annotated[
+        File,
+        Help(
+            "the training texts: a file of the model's task, or .txt with a text on each line",
+            flag="TRAIN",
+            path="the training texts",
+            kind=str,
+            table=True,
+        ),
+    ]
+    texts: Annotated[
+        File,
+        Help("later texts, such as requests, in either form", flag="TEXTS", path="the texts", kind=str, table=True),
+    ]
+    _: dataclasses.KW_ONLY
+    model: str | Path | None = path_field(
+        "also compare pieces, lengths and predictions of this model", "DIR", path="the model", kind=str
+    )
+    out: str | Path | None = help_field(
+        None,
+        "a new folder for unlike.csv, drift.json and report.html",
+        metavar="DIR",
+        path="the folder",
+        kind=Path,
+    )
+    seed: int = help_field(1, "seed of the folds, the fits and the draw of many texts")

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from bertsmith.app.library.drift import whole_text
 from bertsmith.app.library.inputs import silently
 from bertsmith.app.library.loading import load
 from bertsmith.app.library.model import Model
@@ -238,8 +239,7 @@ def _changes(
 
 def _text(example: Example) -> str:
     """The texts of an example, cut for people to read."""
-    values = getattr(example, "texts", ()) or [value for value in vars(example).values() if isinstance(value, str)]
-    return " | ".join(values)[:_LONGEST_TEXT]
+    return whole_text(example)[:_LONGEST_TEXT]
 
 
 def _searches(request: UpgradeRequest, *, has_answers: bool) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -1,0 +1,237 @@
+"""How later texts differ from those that a model was trained on.
+
+::
+
+    DIR/drift.json    words, pieces, lengths, predictions of both; the test of whether they differ
+    DIR/unlike.csv    the later texts, those that are least like the training texts first
+    DIR/report.html   the same as a page
+
+A bag of words is fitted to tell training texts from later ones, and tested on others of both; see
+`tasks.metrics.two_samples`.
+"""
+
+import csv
+import dataclasses
+import io
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertsmith.app.library.inputs import silently
+from bertsmith.app.library.loading import load
+from bertsmith.app.library.model import Model
+from bertsmith.app.library.request import DriftRequest
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.progress import counted, tell
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.core.requests import takes
+from bertsmith.base.core.tables import local_path
+from bertsmith.base.pages import html
+from bertsmith.base.storage.files import write_json, write_text
+from bertsmith.base.storage.locks import require_unused
+from bertsmith.recipes.audit.out_of_fold import bag_features
+from bertsmith.tasks.datasets.examples import Example, QuestionExample, TextExample
+from bertsmith.tasks.metrics.two_samples import two_sample_test
+from bertsmith.tasks.specs.settings import ColumnSettings
+from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.specs.tokenized import encoded_texts
+from bertsmith.tasks.task_data.split import fold_numbers
+from bertsmith.tasks.task_data.unlabelled import read_unlabelled
+
+BEFORE, LATER = SIDES = ("training", "later")
+FOLDS = 5
+LEAST, MOST = 20, 10_000  # texts of a side that the test reads
+_SHOWN = 50  # texts on the page
+_LONGEST_TEXT = 300  # characters of a text in the results
+_OF_LABELS = TaskSpec(kind="classification", name="classification", pair=None)  # without a model
+_TITLES = {
+    "texts": "texts", "words": "words per text", "pieces_per_word": "pieces per word", "unknown": "unknown pieces",
+    "tokens": "tokens per text", "longest": "tokens of the longest text", "cut": "truncated texts",
+    "confidence": "mean confidence", "mean": "mean of the predicted numbers",
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Drift:
+    """How later texts differ from training texts.
+
+    Attributes:
+        report: the content of drift.json.
+        unlike: the later texts with the probability that each is a later one, the highest first.
+    """
+
+    report: Mapping[str, Any]
+    unlike: Sequence[Mapping[str, Any]]
+
+    def rows(self) -> list[list[str]]:
+        """The numbers of both sides, as rows of a table; those of predicted labels last."""
+        sides = [self.report[side] for side in SIDES]
+        names = [name for name in _TITLES if all(name in side for side in sides)]
+        rows = [[_TITLES[name], *(html.cell(side[name]) for side in sides)] for name in names]
+        for label, shares in self.report.get("labels", {}).items():
+            rows.append([f"predicted as {label}", *(f"{share:.1%}" for share in shares)])
+        return rows
+
+    def lines(self) -> list[str]:
+        """The results, as lines of text."""
+        test = self.report["test"]
+        low, high = test["interval"]
+        verdict = "the later texts differ from the training texts" if test["differ"] else "no difference beyond noise"
+        lines = [
+            f"{verdict}: a bag of words tells them apart with an area under the ROC curve of {test['area']:.3f} (95% "
+            f"interval {low:.3f} to {high:.3f}; 0.5 is chance), p = {test['p_value']:.4f}"
+        ]
+        lines += [f"{name}: {before} before, {later} now" for name, before, later in self.rows()]
+        return lines
+
+
+@takes(DriftRequest)
+def drift(request: DriftRequest) -> Drift:
+    """How later texts, such as requests, differ from the texts that a model was trained on.
+
+    Raises:
+        BertsmithError: a file or the model is invalid, or there are fewer than 20 texts; the message says which.
+    """
+    if request.out is not None:
+        require_unused(Path(request.out), "name another folder")
+    model = None if request.model is None else load(request.model, **request.arguments(load))
+    spec = _OF_LABELS if model is None or model._predictor is None else model._predictor.task.spec
+    columns = request.part(ColumnSettings)
+    before, later = (
+        read_unlabelled(local_path(path), spec.kind, spec, columns) for path in (request.train, request.texts)
+    )
+    report: dict[str, Any] = {BEFORE: _words(before), LATER: _words(later)}
+    if model is not None:
+        for side, examples in zip(SIDES, (before, later), strict=True):
+            report[side] |= _pieces(model, examples)
+        if model._predictor is not None:
+            report |= _predictions(model, report, before, later)
+    test, unlike = _test(before, later, request.seed)
+    result = Drift(report=report | {"test": test}, unlike=unlike)
+    if request.out is not None:
+        _write(Path(request.out), result)
+    return result
+
+
+def whole_text(example: Example) -> str:
+    """All texts of an example, one after another."""
+    if isinstance(example, QuestionExample):
+        return f"{example.question}\n{example.context}"
+    return " ".join(example.texts)
+
+
+def _words(examples: Sequence[Example]) -> dict[str, Any]:
+    counts = [len(whole_text(example).split()) for example in examples]
+    return {"texts": len(examples), "words": float(np.mean(counts))}
+
+
+def _pieces(model: Model, examples: Sequence[Example]) -> dict[str, Any]:
+    """The pieces per word, the share of unknown ones, the tokens of a text, and the share of truncated texts."""
+    if not model.shows_pieces:
+        return {}
+    tokenizer, predictor = model.tokenizer, model._predictor
+    if predictor is None:
+        read = [TextExample(id=example.id, first=whole_text(example)) for example in examples]
+        ability = "embed" if "embed" in model.abilities else model.abilities[0]
+        lengths = np.array(model.tokens([text.first for text in read], ability))
+        ids = encoded_texts(read, tokenizer).ids
+    else:
+        ability = model.abilities[0]
+        tokenized = predictor.tokenized(examples)
+        lengths = np.array([max(predictor.task.tokens_of_rows(each, tokenizer.template)) for each in tokenized])
+        ids = encoded_texts(tokenized, tokenizer).ids
+    words = sum(len(whole_text(example).split()) for example in examples)
+    longest = model.reads_at_most(ability)
+    return {
+        "pieces_per_word": len(ids) / max(1, words),
+        "unknown": float((ids == tokenizer.vocabulary.unk_id).mean()) if len(ids) else 0.0,
+        "tokens": float(lengths.mean()),
+        "longest": int(lengths.max()),
+        "cut": 0.0 if longest is None else float((lengths > longest).mean()),
+    }
+
+
+def _predictions(
+    model: Model, report: Mapping[str, Any], before: Sequence[Example], later: Sequence[Example]
+) -> dict[str, Any]:
+    """Both sides with the mean confidence, or the mean of the numbers, and the shares of the predicted "labels"."""
+    assert model._predictor is not None, "a model with a task"
+    sides = [model._predictor.predict(examples) for examples in (before, later)]
+    result: dict[str, Any] = {}
+    for name, predictions in zip(SIDES, sides, strict=True):
+        known = [each.confidence for each in predictions if each.confidence is not None]
+        numbers = [each.outcome for each in predictions if isinstance(each.outcome, float)]
+        result[name] = {
+            **report[name],
+            **({"confidence": float(np.mean(known))} if known else {}),
+            **({"mean": float(np.mean(numbers))} if numbers else {}),
+        }
+    counts = [Counter(each.outcome for each in predictions) for predictions in sides]
+    if set(counts[0]) | set(counts[1]) <= set(model.labels):
+        labels = sorted(set(counts[0]) | set(counts[1]), key=model.labels.index)
+        totals = [counter.total() for counter in counts]
+        result["labels"] = {
+            label: [counter[label] / total for counter, total in zip(counts, totals, strict=True)] for label in labels
+        }
+    return result
+
+
+def _test(
+    before: Sequence[Example], later: Sequence[Example], seed: int
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The test of whether the texts differ, and the later texts, those least like the training texts first."""
+    read: list[TextExample] = []
+    for side, examples in zip(SIDES, (before, later), strict=True):
+        if len(examples) < LEAST:
+            raise InputError(
+                expected=f"at least {LEAST} {side} texts", found=f"{len(examples):,}", fix="name a larger file"
+            )
+        numbers = generator(seed, f"{side} texts").permutation(len(examples))[:MOST] if len(examples) > MOST else None
+        if numbers is not None:
+            tell(f"{len(examples):,} {side} texts: {MOST:,} of them, drawn at random, are tested")
+        for number in range(len(examples)) if numbers is None else sorted(numbers.tolist()):
+            text, location = whole_text(examples[number]), getattr(examples[number], "location", "")
+            read.append(TextExample(id=str(len(read)), first=text, label=side, location=location))
+    spec = TaskSpec(kind="classification", name="classification", labels=SIDES)
+    labels = np.array([SIDES.index(str(example.label)) for example in read])
+    folds = np.array(fold_numbers(read, FOLDS, seed))
+    with silently():
+        chances = bag_features(spec, read).out_of_fold(spec, labels, folds, seed)[:, 1]
+    test = two_sample_test(chances, labels == 1, folds)
+    order = [number for number in np.argsort(-chances, kind="stable").tolist() if labels[number]]
+    unlike = [
+        {
+            "probability": round(float(chances[number]), 4),
+            "text": read[number].first[:_LONGEST_TEXT],
+            "location": read[number].location,
+        }
+        for number in order
+    ]
+    values = {"area": test.area, "interval": [test.low, test.high], "p_value": test.p_value, "differ": test.differ}
+    return values, unlike
+
+
+def _write(folder: Path, result: Drift) -> None:
+    """Writes the results and the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    columns = ["probability", "text", "location"]
+    stream = io.StringIO(newline="")
+    csv.writer(stream, lineterminator="\n").writerows(
+        [columns, *([text[name] for name in columns] for text in result.unlike)]
+    )
+    write_text(folder / "unlike.csv", stream.getvalue())
+    write_json(folder / "drift.json", dict(result.report))
+    unlike = [[f"{text['probability']:.4f}", text["text"]] for text in result.unlike[:_SHOWN]]
+    html.write_page(
+        folder / html.PAGE_FILE,
+        "Drift of texts",
+        html.section("Do the texts differ?", html.lines(result.lines()[:1])),
+        html.section("Texts and predictions", html.table(result.rows(), ["", *SIDES])),
+        html.section(
+            f"{counted(len(unlike), 'later text')}, least like the training texts first",
+            html.table(unlike, ["probability of a later text", "text"]),
+        ),
+    )
