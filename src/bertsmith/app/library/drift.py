@@ -33,7 +33,7 @@ from bertsmith.base.pages import html
 from bertsmith.base.storage.files import write_json, write_text
 from bertsmith.base.storage.locks import require_unused
 from bertsmith.recipes.audit.out_of_fold import bag_features
-from bertsmith.tasks.datasets.examples import Example, QuestionExample, TextExample
+from bertsmith.tasks.datasets.examples import Example, TextExample, whole_text
 from bertsmith.tasks.metrics.two_samples import two_sample_test
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.specs.task import TaskSpec
@@ -114,13 +114,6 @@ def drift(request: DriftRequest) -> Drift:
     if request.out is not None:
         _write(Path(request.out), result)
     return result
-
-
-def whole_text(example: Example) -> str:
-    """All texts of an example, one after another."""
-    if isinstance(example, QuestionExample):
-        return f"{example.question}\n{example.context}"
-    return " ".join(example.texts)
 
 
 def _words(examples: Sequence[Example]) -> dict[str, Any]:

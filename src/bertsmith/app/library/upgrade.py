@@ -22,7 +22,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bertsmith.app.library.drift import whole_text
 from bertsmith.app.library.inputs import silently
 from bertsmith.app.library.loading import load
 from bertsmith.app.library.model import Model
@@ -44,7 +43,7 @@ from bertsmith.models.model_files.metadata import folder_of_model, holds_weights
 from bertsmith.recipes.distillation.report import BATCH, medians_of, repeated
 from bertsmith.recipes.results.comparison import clause_of, tested
 from bertsmith.recipes.results.resampling import scored_lines
-from bertsmith.tasks.datasets.examples import Example
+from bertsmith.tasks.datasets.examples import Example, whole_text
 from bertsmith.tasks.metrics.uncertainty import bootstrap_interval, proportion_interval
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.specs.task import Prediction, TaskSpec
@@ -225,7 +224,7 @@ def _changes(
         rows.append(
             {
                 "changed": changed,
-                "text": _text(example),
+                "text": whole_text(example)[:_LONGEST_TEXT],
                 "old": was,
                 "new": now,
                 "moved": round(moved, 4),
@@ -235,11 +234,6 @@ def _changes(
             }
         )
     return sorted(rows, key=lambda row: (not row["changed"], -row["moved"]))
-
-
-def _text(example: Example) -> str:
-    """The texts of an example, cut for people to read."""
-    return whole_text(example)[:_LONGEST_TEXT]
 
 
 def _searches(request: UpgradeRequest, *, has_answers: bool) -> tuple[dict[str, Any], list[dict[str, Any]]]:

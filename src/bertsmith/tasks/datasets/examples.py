@@ -276,6 +276,12 @@ def is_blank(example: Example) -> bool:
     return isinstance(example, TextExample) and not f"{example.first}{example.second or ''}".strip()
 
 
+def whole_text(example: Example) -> str:
+    """All texts of an example, one after another."""
+    texts = (example.question, example.context) if isinstance(example, QuestionExample) else example.texts
+    return " ".join(texts)
+
+
 def empty_texts_note(count: int, *, of_words: bool = False) -> str:
     """A sentence that says how many texts were predicted although they are blank; "" for none.
 
