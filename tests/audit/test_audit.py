@@ -262,7 +262,10 @@ def test_texts_of_the_dev_file_are_listed(partly: Audit) -> None:
     assert "row 1 of" in shared[0]["other"]
 
 
-def test_what_is_said_of_the_columns_of_a_table_is_said_once_and_true(tmp_path: Path, capsys: Any) -> None:
+def test_what_is_said_of_the_columns_of_a_table_is_said_once_and_true(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
     path = tmp_path / "mails.csv"
     path.write_text("text,label\n" + "".join(f"{row['text']},{row['label']}\n" for row in rows_of_table()) + "a cat,\n")
     bertsmith.audit_labels(path, tmp_path / "out", next=1)
