@@ -25,6 +25,7 @@ _READERS = Registry[Callable[..., ModelFolder]](
         "adapter": "models.checkpoints.adapters:with_adapter",
     }
 )
+_GLINER, _CONFIG = "gliner_config.json", "config.json"
 _MOST_SHOWN = 5  # names of other files that a message lists
 
 
@@ -98,6 +99,12 @@ def locate(
         kind = kind_of(path)
     if kind is None and kind_of(path / "model") == "huggingface":
         path, kind = path / "model", "huggingface"
+    if (path / _GLINER).is_file() and not (path / _CONFIG).is_file():
+        raise InputError(
+            expected=f"{_CONFIG} of a model in '{path}'",
+            found=f"{_GLINER} of a model of GLiNER, which is not read",
+            fix="fine-tune an encoder with --task entities-by-name, or use the package gliner",
+        )
     if kind is not None:
         return path, kind
     if (words := n_gram_folder(path)) is not None:

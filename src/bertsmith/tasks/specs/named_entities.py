@@ -13,8 +13,6 @@ In training, a sentence is read with several draws of labels: those of its entit
 others of the same file, whose entities it would have if there were any. Rows of a long sentence are windows; a span is
 scored in the window of its first word.
 
-The models of GLiNER have pieces of their own in front of each label and before the words, and all in one segment.
-
 Source: Zaratiana et al. (2024), "GLiNER: Generalist Model for Named Entity Recognition using Bidirectional
 Transformer".
 """
@@ -141,16 +139,14 @@ class NamedEntitiesTask(EntitiesTask):
         descriptions = dict(zip(self.spec.labels, self.spec.descriptions, strict=False))
         sets = dict.fromkeys(self.labels_of(sentence) for sentence in sentences)
         labels = list(dict.fromkeys(label for of_file in (self.spec.labels, *sets) for label in of_file))
-        names = [label if self.spec.markers else in_words(label) for label in labels]
+        names = [in_words(label) for label in labels]
         described = [descriptions.get(label, "") for label in labels]
         texts = [f"{name}: {text}" if text else name for name, text in zip(names, described, strict=True)]
         vocabulary, most = tokenizer.vocabulary, self._room(tokenizer.template) * _SHARE[0] // _SHARE[1]
-        mark = [vocabulary.index[self.spec.markers[0]]] if self.spec.markers else [vocabulary.mask_id]
         prompts: dict[tuple[str, bool], Ids] = {}
         for is_described, forms in ((False, names), (True, texts)):
             for label, ids in zip(labels, tokenizer.encode_batch(forms), strict=True):
-                parts = (mark, ids) if self.spec.markers else (ids, mark)
-                prompts[label, is_described] = np.concatenate(parts).astype(np.int32)
+                prompts[label, is_described] = np.append(ids, np.int32(vocabulary.mask_id))
         for of_file in sets:
             total = sum(len(prompts[label, True]) for label in of_file)
             if total > most:
@@ -186,8 +182,6 @@ class NamedEntitiesTask(EntitiesTask):
 
     def _room(self, template: Template) -> int:
         """The pieces of labels and words in a row."""
-        if self.spec.markers:
-            return room_for_text(self.spec.settings.max_length, template, texts=1) - 1
         return room_for_text(self.spec.settings.max_length, template, texts=2)
 
     def _windows(
@@ -197,8 +191,7 @@ class NamedEntitiesTask(EntitiesTask):
         of_labels = np.concatenate(asked)
         room = self._room(template) - len(of_labels)
         cut = sentence_windows(np.array([0, len(pieces.ids)]), room, self.spec.settings.stride)
-        ends = np.cumsum([len(ids) for ids in asked])
-        masks = [0, *ends[:-1].tolist()] if self.spec.markers else (ends - 1).tolist()
+        masks = (np.cumsum([len(ids) for ids in asked]) - 1).tolist()
         firsts, before = pieces.offsets[:-1], -1
         for begin, end, last in zip(cut.begins.tolist(), cut.ends.tolist(), cut.last_scored.tolist(), strict=True):
             inside = np.flatnonzero((firsts >= begin) & (firsts < end))
@@ -211,16 +204,10 @@ class NamedEntitiesTask(EntitiesTask):
     def _packed(
         self, rows: Sequence[_Row], sentences: Sequence[TaggedExample], tokenizer: Tokenizer
     ) -> EncodedExamples:
-        template, markers = tokenizer.template, self.spec.markers
-        first: list[Ids] = [row.of_labels for row in rows]
-        second: list[Ids] | None = [row.of_words for row in rows]
-        if markers:
-            mark = np.array([tokenizer.vocabulary.index[markers[1]]], dtype=np.int32)
-            first = [np.concatenate([row.of_labels, mark, row.of_words]) for row in rows]
-            second = None
+        template = tokenizer.template
         packed = pack_rows(
-            Encoded.from_rows(first),
-            None if second is None else Encoded.from_rows(second),
+            [row.of_labels for row in rows],
+            [row.of_words for row in rows],
             template=template,
             max_length=self.spec.settings.max_length,
             truncation="error",
@@ -228,9 +215,8 @@ class NamedEntitiesTask(EntitiesTask):
         read, kinds, targets = [], [], list[list[int]]()
         has_gold = bool(rows) and all(isinstance(sentence, EntityExample) for sentence in sentences)
         for row, offset in zip(rows, packed.offsets[:-1].tolist(), strict=True):
-            start, labels = offset + len(template.start), len(row.of_labels)
-            words = start + labels + 1 if markers else offset + template.second_text(labels)
-            read += [np.array(row.masks) + start, row.firsts + words]
+            words = offset + template.second_text(len(row.of_labels))
+            read += [np.array(row.masks) + offset + len(template.start), row.firsts + words]
             kinds += [np.full(len(row.masks), LABEL), np.where(row.is_scored, SCORED, CONTEXT)]
             if has_gold:
                 targets += [[] for _ in row.masks]

@@ -99,9 +99,6 @@ class TaskSpec:
     parents: tuple[str, ...] = ()
     # of entities by name, what each label means, "" if nothing is said; empty without any
     descriptions: tuple[str, ...] = ()
-    # of entities by name, the pieces in front of each label and in front of the words, as GLiNER's models have them;
-    # empty for a mask behind each label and a row of two texts
-    markers: tuple[str, ...] = ()
     pair: bool | None = False  # examples have a text B; None: unknown, for models of other tools
     multi_label: bool = False  # an example may have several labels, or none
     metric: str = "accuracy"  # the score used for model selection; higher is better
@@ -198,9 +195,14 @@ class TaskSpec:
         if not self.objective or self.ranks:
             del values["settings"]["query_prompt"], values["settings"]["passage_prompt"]
         for name in (
-            "activation", "prompt", "parents", "thresholds", "decoder_layers", "shares_layers", "descriptions",
-            "markers",
-        ):  # fmt: skip
+            "activation",
+            "prompt",
+            "parents",
+            "thresholds",
+            "decoder_layers",
+            "shares_layers",
+            "descriptions",
+        ):
             if not values[name]:
                 del values[name]
         if not self.settings.label_thresholds:
