@@ -223,7 +223,12 @@ def test_a_restart_after_a_collapse_halves_the_learning_rate_and_the_best_of_all
     ]
     assert rates == [4e-5, 2e-5, 1e-5]
     assert "half the learning rate, 2e-05" in capsys.readouterr().err
-    assert read_json(tmp_path / "run" / "model" / "bertsmith.json")["training"]["learning_rate"] == 2e-5
+    training = read_json(tmp_path / "run" / "model" / "bertsmith.json")["training"]
+    assert training["learning_rate"] == 2e-5
+    lengths = [len(TOKENIZER.encode(example.first)) + 2 for example in data.train]
+    assert training["texts"]["tokens"] == pytest.approx(np.mean(lengths), abs=0.01)
+    assert training["texts"]["cut"] == 0
+    assert 0.5 <= training["confidence"] <= 1
     best = tmp_path / "run" / "seed-1-again-1" / "model" / "model.safetensors"
     assert best.read_bytes() == (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
     assert "below 1e-05, --bias-correction" in result.report["advice"]

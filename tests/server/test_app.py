@@ -17,7 +17,7 @@ from bertsmith.app.server.record_routes import ROUTES
 from bertsmith.app.server.refusal import json_bytes
 from bertsmith.app.server.service import ROUTES_OF
 from bertsmith.app.server.settings import ServerSettings
-from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.core.errors import ConfigError, CutWarning, InputError
 from bertsmith.base.machine.runtime import BATCH_TOLERANCE
 from bertsmith.base.storage.files import read_json, write_json
 from bertsmith.tasks.metrics.vectors import crowding, unit
@@ -550,6 +550,37 @@ def test_answers_with_a_saved_threshold_are_those_of_the_library(tmp_path: Path)
         ):
             reply = await client.post("/predict", {"texts": texts[:1], **body})
             assert (reply.status, words in reply.error) == (422, True), reply.error
+
+    serve({"reviews": model}, script)
+
+
+def test_what_drift_shows_in_is_counted(tmp_path: Path) -> None:
+    folder = write_task_model(tmp_path / "reviews", SPECS["single"])
+    values = read_json(folder / "bertsmith.json")
+    recorded = {"texts": {"tokens": 7.5, "unknown": 0.25, "cut": "?"}, "confidence": 0.75}
+    write_json(folder / "bertsmith.json", {**values, "training": recorded})
+    model = load(folder, device="cpu")
+    texts = ["the film", "zzz qqq film", "film " * 80]
+    with pytest.warns(CutWarning):
+        confidence = sum(answer.probability for answer in model.classify(texts))
+
+    async def script(client: Client) -> None:
+        assert (await client.post("/predict", {"texts": texts})).status == 200
+        lines = (await client.get("/metrics")).body.decode().splitlines()
+        for line in (
+            'bertsmith_pieces_total{kind="all",model="reviews"} 85.0',
+            'bertsmith_pieces_total{kind="unknown",model="reviews"} 2.0',
+            f'bertsmith_text_tokens_sum{{model="reviews"}} {85.0 + 3 * 2}',
+            'bertsmith_cut_texts_total{model="reviews"} 1.0',
+            'bertsmith_confidence_count{model="reviews"} 3.0',
+            'bertsmith_training{model="reviews",value="tokens"} 7.5',
+            'bertsmith_training{model="reviews",value="unknown"} 0.25',
+            'bertsmith_training{model="reviews",value="confidence"} 0.75',
+        ):
+            assert line in lines
+        (total,) = (line.split()[1] for line in lines if line.startswith("bertsmith_confidence_sum"))
+        assert float(total) == pytest.approx(confidence, abs=1e-4)
+        assert not any('value="cut"' in line for line in lines)
 
     serve({"reviews": model}, script)
 

@@ -102,6 +102,7 @@ class Model:
             "coreference", "entities", "entities-by-name", or None.
         weakness: what the scores of its own dev or test examples say against its answers; "" if nothing.
         thresholds: those that `predict` saved with it, in this precision; each has a `promise` of accuracy or coverage.
+        training_texts: what its folder says of them: mean "tokens", shares of "unknown" pieces and "cut" texts.
         abilities: the supported methods; `tokens` is always supported, `pieces` by every model with a tokenizer.
         hooked: what takes hooks in front of every pass, which may stop it: the encoder and, if it writes, the decoder.
         device: where it is computed.
@@ -111,11 +112,9 @@ class Model:
         labels: names of the classes or tags; empty if there are none.
         max_length: maximum tokens of a row for the head; longer texts are truncated or read in windows.
         embed_length: tokens of a text that `embed` reads; 0 for a model without an encoder.
-        max_question: tokens of a question that `answer` reads; 0 if the model does not answer questions.
-        max_answers: candidates that `answer` keeps for each question; 0 if the model does not answer questions.
+        max_question, max_answers: tokens of a question that `answer` reads, candidates that it keeps; else 0.
         max_entities: of a model whose entities may share words, the most for each word, and the words of the longest.
-        max_texts: the texts that `generate` gives for a source; 0 if the model does not write.
-        max_written: the most pieces of all texts that `generate` gives for a source; 0 if the model does not write.
+        max_texts, max_written: the texts that `generate` gives for a source, the most pieces of all of them; else 0.
         reads_backward: whether `complete` continues texts at their beginning.
         pair: whether `classify` or `score` takes pairs; None if it takes both, or has neither method.
         width: width of the vectors of `embed`; 0 if an ONNX folder has none.
@@ -151,6 +150,7 @@ class Model:
         self.task: str | None = None if spec is None else spec.kind
         self.weakness: str = "" if predictor is None else predictor.weakness
         self.thresholds: list[SavedThreshold] = [] if predictor is None else predictor.thresholds
+        self.training_texts: dict[str, float] = {} if predictor is None else predictor.training_texts
         self.labels: tuple[str, ...] = () if spec is None else spec.labels
         self.embed_length: int = 0 if embedder is None else embedder.max_length
         self.max_length: int = self.embed_length if spec is None else spec.settings.max_length
@@ -209,10 +209,8 @@ class Model:
 
         [MASK] is understood by every model, next to its own spelling of the mask (`<mask>` for RoBERTa).
         """
-        self._require("fill")
-        assert self._pretrained is not None
         require_count(top, "top")
-        return self._pretrained.fill_texts(named_texts(checked_texts(texts)), top)
+        return self._heads("fill").fill_texts(named_texts(checked_texts(texts)), top)
 
     def complete(
         self,
@@ -237,16 +235,14 @@ class Model:
             seed: of the sampling.
             on_text: receives each part of the continuation while it is written, for a single text.
         """
-        self._require("complete")
-        assert self._pretrained is not None
         sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-        return complete_texts(self._pretrained, named_texts(checked_texts(texts)), top, tokens, on_text, **sampling)
+        return complete_texts(
+            self._heads("complete"), named_texts(checked_texts(texts)), top, tokens, on_text, **sampling
+        )
 
     def perplexity(self, texts: Sequence[str]) -> list[Perplexity]:
         """How well the model predicts each text; `Perplexity.of_all` sums them up."""
-        self._require("perplexity")
-        assert self._pretrained is not None
-        return perplexities(self._pretrained.engine, self.tokenizer, named_texts(checked_texts(texts)))
+        return perplexities(self._heads("perplexity").engine, self.tokenizer, named_texts(checked_texts(texts)))
 
     def next_sentence(self, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:
         """The probability that the second text of each pair follows the first."""
@@ -562,6 +558,11 @@ class Model:
         if ability not in self.abilities:
             raise no_ability(ability, self.abilities, self.name, self.task)
 
+    def _heads(self, ability: str) -> PretrainedPredictor:
+        self._require(ability)
+        assert self._pretrained is not None
+        return self._pretrained
+
     def _embedder_of(self, pooling: str | None, normalize: bool | None, prompt: str | None) -> Embedder:
         with self._lock:
             varied = self._embedder.varied(pooling=pooling, normalize=normalize, prompt=prompt)
@@ -586,8 +587,7 @@ class Model:
         return answers
 
     def _embed(self, texts: Sequence[TextExample], prompt: str | None = None) -> Vectors:
-        encoded = encoded_texts(texts, self.tokenizer)
-        return self._embedder_of(None, None, prompt).embed_encoded(encoded)[0]
+        return self._embedder_of(None, None, prompt).embed_encoded(encoded_texts(texts, self.tokenizer))[0]
 
     def _score(self, pairs: Sequence[TextExample], query: str = "") -> list[tuple[float, Vectors | None]]:
         if self._predictor is not None:

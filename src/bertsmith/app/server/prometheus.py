@@ -4,6 +4,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120)
+_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
 _TOKENS = (16, 64, 256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536)
 
 
@@ -19,6 +20,12 @@ class Metrics:
         held_bytes: bytes of the bodies of open requests.
         texts: texts processed, by model and ability.
         tokens: tokens by model and kind: in, used, cut.
+        pieces: pieces of texts by model and kind: all, unknown.
+        text_tokens: tokens of each text, by model.
+        cut_texts: truncated texts, by model.
+        confidence: the probability of each answer that has one, by model.
+        training: by model and value, what its folder says of the training texts: mean tokens, shares of unknown pieces
+            and of truncated texts, and the mean confidence on dev texts.
         batch_tokens: tokens per batch, by model.
         batch_seconds: seconds per batch, by model.
         waiting: waiting texts, by model.
@@ -47,6 +54,22 @@ class Metrics:
         self.texts = Counter("bertsmith_texts", "Texts processed by a model.", ["model", "ability"], registry=registry)
         self.tokens = Counter(
             "bertsmith_tokens", "Tokens received, used and truncated.", ["model", "kind"], registry=registry
+        )
+        self.pieces = Counter(
+            "bertsmith_pieces", "Pieces of texts: all, unknown.", ["model", "kind"], registry=registry
+        )
+        self.text_tokens = Histogram(
+            "bertsmith_text_tokens", "Tokens of a text.", ["model"], buckets=_TOKENS, registry=registry
+        )
+        self.cut_texts = Counter("bertsmith_cut_texts", "Truncated texts.", ["model"], registry=registry)
+        self.confidence = Histogram(
+            "bertsmith_confidence", "Probability of an answer.", ["model"], buckets=_SHARES, registry=registry
+        )
+        self.training = Gauge(
+            "bertsmith_training",
+            "What the model folder says of the training texts.",
+            ["model", "value"],
+            registry=registry,
         )
         self.batch_tokens = Histogram(
             "bertsmith_batch_tokens", "Tokens per batch.", ["model"], buckets=_TOKENS, registry=registry

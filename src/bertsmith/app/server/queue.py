@@ -159,6 +159,8 @@ class WorkQueue:
         self._is_busy = False
         self._in_hand: list[Work] = []
         self._seconds_of_item = 0.0
+        tokenizer = getattr(model, "tokenizer", None) if model.shows_pieces else None
+        self._unknown: int | None = getattr(getattr(tokenizer, "vocabulary", None), "unk_id", None)
         metrics.waiting.labels(name).set_function(lambda: self._waiting)
 
     def put(self, ability: str, items: Sequence[Any], options: Options, size: AnswerSize, lease: Lease) -> Work:
@@ -311,6 +313,7 @@ class WorkQueue:
             return
         assert len(answers) == len(items), "an answer for each item"
         self._count(parts, time.perf_counter() - start)
+        self._count_texts(parts, answers)
         begin = 0
         finished = []
         for part in parts:
@@ -334,6 +337,26 @@ class WorkQueue:
         self.metrics.texts.labels(self.name, ability).inc(count)
         self.metrics.batch_tokens.labels(self.name).observe(used)
         self.metrics.batch_seconds.labels(self.name).observe(seconds)
+
+    def _count_texts(self, parts: Sequence[Part], answers: Sequence[Any]) -> None:
+        """Counts what drift shows in: unknown pieces, tokens of texts, truncated texts, confidence."""
+        metrics, name = self.metrics, self.name
+        tokens, cut = metrics.text_tokens.labels(name), 0
+        pieces = unknown = 0
+        places = [(part.work, number) for part in parts for number in range(part.begin, part.end)]
+        for (work, number), answer in zip(places, answers, strict=True):
+            length = sum(work.lengths[number])
+            tokens.observe(length)
+            cut += length > work.used[number] or getattr(answer, "cut_tokens", 0) > 0
+            if (confidence := getattr(answer, "confidence", None)) is not None:
+                metrics.confidence.labels(name).observe(confidence)
+            ids = getattr(getattr(work.read[number], "pieces", None), "ids", None)
+            if ids is not None and self._unknown is not None:
+                pieces += len(ids)
+                unknown += int((ids == self._unknown).sum())
+        metrics.cut_texts.labels(name).inc(cut)
+        metrics.pieces.labels(name, "all").inc(pieces)
+        metrics.pieces.labels(name, "unknown").inc(unknown)
 
     def _fail(self, work: Work, error: BaseException) -> None:
         self._leave(work)

@@ -64,6 +64,8 @@ class Host:
         self.promises = [each.promise for each in getattr(model, "thresholds", ())]
         shown = {"attention": model.shows_attention, "pieces": model.shows_pieces}
         self.abilities: tuple[str, ...] = (*model.abilities, *(ability for ability in OF_ALL if shown[ability]))
+        for value, number in getattr(model, "training_texts", {}).items():
+            metrics.training.labels(name, value).set(number)
         self.work = WorkQueue(model, name, settings, metrics)
         self.text = WorkQueue(model, f"{name} tokenizer", settings, metrics)
 

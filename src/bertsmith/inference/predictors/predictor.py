@@ -7,13 +7,13 @@ import bisect
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.base.core.errors import BertsmithError, ConfigError, InputError, NotFiniteError
 from bertsmith.base.core.progress import Progress
-from bertsmith.base.core.settings import from_dict, require, require_number, to_dict
+from bertsmith.base.core.settings import from_dict, is_finite, require, require_number, to_dict
 from bertsmith.base.machine.runtime import Runtime
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.model_files.thresholds import SavedThreshold, saved_thresholds
@@ -76,8 +76,19 @@ class Predictor:
     def describe(self, folder: Path, metadata: ModelMetadata) -> None:
         """Sets what the metadata of its folder says of its answers."""
         self.folder, self.weakness = folder, weakness_of(metadata)
+        recorded = metadata.training.get("texts")
+        texts = {
+            **(recorded if isinstance(recorded, Mapping) else {}),
+            "confidence": metadata.training.get("confidence"),
+        }
+        self.training_texts.update({name: value for name, value in texts.items() if is_finite(value)})
         saved = saved_thresholds(folder, metadata)
         self.thresholds[:] = [each for each in saved if each.precision == self.runtime.precision]
+
+    @functools.cached_property
+    def training_texts(self) -> dict[str, float]:
+        """What its folder says of the training texts, and of the "confidence" on dev texts; see `texts_of_training`."""
+        return {}
 
     @functools.cached_property
     def thresholds(self) -> list[SavedThreshold]:

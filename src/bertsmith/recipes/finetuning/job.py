@@ -467,6 +467,15 @@ class FinetuningJob:
         RunFolder.open(path).clear()  # a kill may have come before that
         return dict(read_json(path / REPORT_FILE))
 
+    def _texts_of_training(self) -> dict[str, float]:
+        """The mean tokens of a training row, and the shares of unknown pieces and of truncated rows."""
+        rows, unknown = self.train.rows, self.tokenizer.vocabulary.unk_id
+        return {
+            "tokens": round(len(rows.token_ids) / len(rows), 2),
+            "unknown": round(float((rows.token_ids == unknown).mean()), 6),
+            "cut": round(rows.truncated / len(rows), 6),
+        }
+
     def write_model(
         self,
         folder: Path,
@@ -505,6 +514,7 @@ class FinetuningJob:
                 "best_step": result.best_step,
                 **({"kept": BEST_EVALUATION} if chooses_step else {}),
                 "tokens": result.tokens,
+                "texts": self._texts_of_training(),
                 **({"collapsed": True} if result.collapsed else {}),
                 **({} if self.teaching is None else self.teaching.origin),
                 **(origin or {}),

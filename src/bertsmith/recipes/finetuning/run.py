@@ -326,6 +326,7 @@ def _finish(
     all_results = [*results, *(result_on_all for _, result_on_all, _ in (refit[1] if refit else ()))]
     baseline = best_baseline(job, baselines, kept.result.scores, lines, run.path, kept.name)
     origin = origin_of(job, kept, written_job, all_results)
+    origin |= _confidence(lines)
     if validation is not None:
         origin |= {"dev_examples": len(lines), "folds": len(validation.folds)}
     if isinstance(weights, NGramModel):
@@ -385,6 +386,13 @@ def _finish(
         report["better_baseline"] = baseline
     write_json(run.path / REPORT_FILE, report)
     return FinetuningResult(spec=spec, runs=results, best=best, report=report, folder=run.path)
+
+
+def _confidence(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The mean "confidence" of the predictions for dev examples; empty if they have no probabilities by label."""
+    chances = [line["prediction"].get("probabilities") for line in lines]
+    highest = [max(each.values()) for each in chances if isinstance(each, Mapping) and each]
+    return {"confidence": round(sum(highest) / len(highest), 4)} if highest else {}
 
 
 def _settings_tried(job: FinetuningJob, spec: TaskSpec, results: Sequence[SeedResult]) -> dict[str, Any]:
