@@ -34,7 +34,7 @@ NEVER_TORCH = ("text.", "tasks.metrics.", "tasks.datasets.", "inference.word_vec
 # Optional packages, which may not be installed: imported inside the functions that use them.
 OPTIONAL = {
     "numba", "optuna", "rjieba", "tensorboard", "torch.utils.tensorboard", "onnx", "onnxruntime", "tokenizers",
-    "budoux", "h5py", "openpyxl", "usearch", "ray", "ray.data", "fsspec.core",
+    "budoux", "h5py", "openpyxl", "faiss", "ray", "ray.data", "fsspec.core",
 }  # fmt: skip
 # Slow to import and rarely needed: imported inside the functions that use them.
 SLOW = {

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from bertsmith.app.library.estimators import BertsmithClassifier, BertsmithVectorizer
     from bertsmith.app.library.finetuning import finetune
     from bertsmith.app.library.formats import convert
+    from bertsmith.app.library.indexes import build_index, compact_index, remove_from_index
     from bertsmith.app.library.inspection import inspect_model
     from bertsmith.app.library.labelled import evaluate, quantize
     from bertsmith.app.library.loading import load
@@ -93,11 +94,13 @@ _LAZY = {
     "assign_words": "bertsmith.recipes.video.features",
     "audit_labels": "bertsmith.recipes.audit.run",
     "build_codes": "bertsmith.recipes.codes.folder",
+    "build_index": "bertsmith.app.library.indexes",
     "build_corpus": "bertsmith.text.corpus.build",
     "check_corpus": "bertsmith.text.corpus.checks",
     "classify": "bertsmith.app.library.zero_shot",
     "cluster_features": "bertsmith.recipes.video.features",
     "code_features": "bertsmith.app.library.video",
+    "compact_index": "bertsmith.app.library.indexes",
     "compare_contexts": "bertsmith.app.library.word_senses",
     "compare_systems": "bertsmith.recipes.comparison.run",
     "convert": "bertsmith.app.library.formats",
@@ -128,6 +131,7 @@ _LAZY = {
     "quiet": "bertsmith.base.core.progress",
     "rank_sentences": "bertsmith.app.library.documents",
     "read_task": "bertsmith.tasks.task_data.task_files",
+    "remove_from_index": "bertsmith.app.library.indexes",
     "run_demo": "bertsmith.app.demo.run",
     "score_searches": "bertsmith.app.library.retrieval",
     "search_passages": "bertsmith.app.library.retrieval",
@@ -173,10 +177,12 @@ __all__ = [
     "audit_labels",
     "build_codes",
     "build_corpus",
+    "build_index",
     "check_corpus",
     "classify",
     "cluster_features",
     "code_features",
+    "compact_index",
     "compare_contexts",
     "compare_systems",
     "convert",
@@ -207,6 +213,7 @@ __all__ = [
     "quiet",
     "rank_sentences",
     "read_task",
+    "remove_from_index",
     "run_demo",
     "score_searches",
     "search_passages",

@@ -10,6 +10,7 @@ from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.machine.runtime import BATCH_TOLERANCE, choose
 from bertsmith.inference.predictors.pair_scorer import PairScorer
 from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.inference.search import index as index_module
 from bertsmith.inference.search.bm25 import BM25
 from bertsmith.inference.search.index import PassageIndex, index_passages, query_vectors
 from bertsmith.inference.search.passages import TextSet
@@ -86,21 +87,27 @@ def test_the_index_of_another_model_or_setting_is_refused(embedder: Embedder, fo
         index_passages(TEXTS, embedder, path=path)
 
 
-def test_approximate_search_finds_the_same_here_and_is_kept(embedder: Embedder, tmp_path: Path) -> None:
-    pytest.importorskip("usearch")
-    path = tmp_path / "index.safetensors"
-    index_passages(TEXTS, embedder, path=path)
-    index = index_passages(TEXTS, embedder, path=path, approximate=True)
+def test_approximate_search_of_few_passages_is_exact(embedder: Embedder) -> None:
+    assert index_passages(TEXTS, embedder, approximate=True).cells is None
+
+
+def test_approximate_search_finds_the_same_here_and_is_kept(
+    embedder: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_module, "LEAST_ROWS", 50)
+    path, texts = tmp_path / "index.safetensors", [f"{first} {second}" for first in TEXTS for second in TEXTS * 3]
+    index_passages(texts, embedder, path=path)
+    computed = embedder.texts
+    index = index_passages(texts, embedder, path=path, approximate=True)
+    exact = index_passages(texts, embedder, path=path)
+    assert exact.cells is None
+    assert index.cells is not None
+    assert embedder.texts == computed
     queries = query_vectors(["anna in oslo", "a film"], embedder)
-    exact = index_passages(TEXTS, embedder, path=path)
-    assert exact.graph is None
-    assert index.graph is not None
-    result, expected = index.search(queries, 3), exact.search(queries, 3)
-    assert np.array_equal(result.places, expected.places)
-    assert np.allclose(result.scores, expected.scores, atol=1e-5)
-    assert index.search(queries, 9).places[:, 5:].tolist() == [[-1] * 4] * 2, "there are no more"
-    assert embedder.texts == 7
-    assert np.array_equal(PassageIndex.load(path).graph, index.graph)
+    assert np.allclose(index.search(queries, 3).scores, exact.search(queries, 3).scores, atol=1e-5)
+    kept = PassageIndex.load(path)
+    assert np.array_equal(kept.cells, index.cells)
+    assert kept.probes == index.probes
 
 
 def test_hybrid_fuses_both_searches(embedder: Embedder) -> None:

@@ -8,6 +8,7 @@ from bertsmith.app.cli import (
     codes,
     corpus,
     documents,
+    indexes,
     inference,
     memory,
     models,
@@ -284,6 +285,14 @@ COMMANDS = (
         "features",
         "bertsmith features my-text/village.txt --model my-run/model --layers sum-all --out my-words.parquet",
     ),
+    Command(
+        indexes.index,
+        "index",
+        "bertsmith index my-text/village.txt --model my-run/model --out my-index",
+        misplaced="pass the model with --model, and the folder of the index with --out",
+    ),
+    Command(indexes.remove, "index remove", "bertsmith index remove my-index --id 1"),
+    Command(indexes.compact, "index compact", "bertsmith index compact my-index"),
     Command(
         search.search,
         "search",

@@ -13,9 +13,9 @@ GROUPS: Mapping[str, str] = {
     "Text": "vocab*, corpus*, tokenize, inputs, check, rates, codes build, codes cluster, codes assign",
     "Train": "pretrain*, finetune*, distill, distill corpus, adapt, plan, settings, report, train-translation, "
     "memory train, codes train, codes train-video",
-    "Use": "predict*, classify, embed*, search*, fill*, ask*, serve*, next, complete, perplexity, translate, rank, "
-    "features, senses, contexts, disambiguate, gloss-pairs, memory answer, codes predict, codes anomalies, "
-    "codes embed, codes fill, codes match, codes next, codes features",
+    "Use": "predict*, classify, embed*, search*, index, index remove, index compact, fill*, ask*, serve*, next, "
+    "complete, perplexity, translate, rank, features, senses, contexts, disambiguate, gloss-pairs, memory answer, "
+    "codes predict, codes anomalies, codes embed, codes fill, codes match, codes next, codes features",
     "Compare": "evaluate*, compare*, audit, upgrade, drift, glue, quantize",
     "Word vectors": "vectors, vectors static, vectors train, vectors convert, vectors neighbours, vectors analogy, "
     "vectors similarity, vectors opposites, vectors show",
@@ -53,6 +53,7 @@ COMMON: Mapping[str, str] = {
     "features": "model out layers column device precision json resume replace",
     "vocab": "out size cased rules method column report encoding bad-bytes replace",
     "embed": "model out pooling normalize layers max-length column encoding device precision json resume replace",
+    "index": "model out add resume recall text-column",
     "search": "model query queries top method rerank hybrid index text-column encoding judgements json",
     "vectors train": "out method width window epochs minimum-count seed resume replace",
     "serve": "model host port api-key-file replace on most device precision products max-held",

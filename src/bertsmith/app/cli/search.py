@@ -35,7 +35,8 @@ PictureOption = Annotated[
 def search(request: "SearchRequest", json: JsonOption = False) -> None:
     """Search passages by vectors, by words (BM25, TF-IDF, one-hot) or by both, and print the best for each query.
 
-    Vectors are compared by cosine, with every passage unless --approximate. With --judgements, searches by
+    Vectors are compared by cosine, with every passage unless --approximate; in an index that `bertsmith index` built,
+    with those of the nearest cells, see its --recall. With --judgements, searches by
     vectors, by BM25 and by both are scored side by side (with --method bm25, tf-idf or one-hot, only that one): nDCG@10
     (linear gains), recall, mean reciprocal rank and mean average precision, on the best 100 passages, or on the best
     --depth after re-ranking.
@@ -67,7 +68,7 @@ def search(request: "SearchRequest", json: JsonOption = False) -> None:
 
 def _require_fit(request: "SearchRequest", method: str) -> None:
     """Refuses options that do not fit each other."""
-    from bertsmith.inference.search.request import BY_WORDS, HYBRID, WORDS_ALONE
+    from bertsmith.inference.search.request import BY_WORDS, HYBRID, WORDS_ALONE, is_index
 
     if bool(request.query) == (request.queries is not None):
         fix = "leave one of them out" if request.query else ""
@@ -75,7 +76,7 @@ def _require_fit(request: "SearchRequest", method: str) -> None:
     if any(not query.strip() for query in request.query):
         raise Refused("expected some text for --query; found none")
     alone, pieces = method in WORDS_ALONE, request.bm25_words == "pieces"
-    if request.model is None and (not alone or pieces):
+    if request.model is None and (not alone or pieces) and not is_index(request.passages):
         alternative = "or --method bm25, tf-idf or one-hot to search by words alone"
         raise Refused("expected --model with a search by vectors; found none", f"give it, {alternative}")
     if request.judgements is not None and request.queries is None:

@@ -5,11 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bertsmith.app.library.indexes import index_embedder
 from bertsmith.app.library.inputs import checked_texts
+from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.parameters import ComputeSettings
 from bertsmith.base.core.progress import tell, warn
 from bertsmith.base.core.requests import path_or_none, takes
 from bertsmith.base.core.settings import require
+from bertsmith.inference.indexes.index import Index
 from bertsmith.inference.predictors.loading import load_predictor, said_weak
 from bertsmith.inference.predictors.pair_scorer import PairScorer
 from bertsmith.inference.search.bm25 import BM25
@@ -25,6 +28,7 @@ from bertsmith.inference.search.request import (
     RetrievalRequest,
     ScoreSearchesRequest,
     SearchPassagesRequest,
+    is_index,
     require_model,
 )
 from bertsmith.inference.search.retrieval import Retriever, SearchScores, score_search, tell_unjudged
@@ -33,6 +37,9 @@ from bertsmith.inference.search.word_index import WordIndex, Words
 from bertsmith.inference.vectors.changes import VectorChange
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.tasks.metrics.vectors import crowding
+
+_IN_AN_INDEX = ("where", "exact")
+_OUTSIDE_AN_INDEX = ("index", "changes", "approximate", "text_column", "pooling", "passage_prompt")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,6 +125,10 @@ def _queries(queries: str | Path | Sequence[str], request: RetrievalRequest) -> 
 
 def _retriever(request: RetrievalRequest, systems: set[str]) -> Retriever:
     """A retriever with everything that these search systems need."""
+    scorer = _scorer(request)
+    if is_index(request.passages):
+        return _index_retriever(request, scorer)
+    _require_fit(request, is_indexed=False)
     passages = read_text_set(Path(request.passages), text_column=request.text_column, encoding=request.encoding)
     by_words = [BY_WORDS if system == HYBRID else system for system in systems if system != VECTORS]
     needs_vectors = not systems <= set(WORDS_ALONE)
@@ -125,7 +136,7 @@ def _retriever(request: RetrievalRequest, systems: set[str]) -> Retriever:
     change = None if request.changes is None else VectorChange.load(Path(request.changes))
     if change is not None and change.warning:
         warn(change.warning)
-    embedder = index = scorer = None
+    embedder = index = None
     if needs_vectors or by_pieces:
         assert request.model is not None, "the request has one"
         path = path_or_none(request.index)
@@ -136,10 +147,6 @@ def _retriever(request: RetrievalRequest, systems: set[str]) -> Retriever:
         if needs_vectors and (embedder.prompt or of_passages.prompt):
             tell(f"prompts of the model: {embedder.prompt!r} for queries, {of_passages.prompt!r} for passages")
     words = Words(embedder.encoder.tokenizer if by_pieces and embedder is not None else None)
-    if request.rerank is not None:
-        predictor = load_predictor(request.rerank, early=True, **request.values(ComputeSettings))
-        scorer = PairScorer(said_weak(predictor, request.rerank))
-        tell(f"re-ranked by {f'the probability of {scorer.label!r}' if scorer.label else 'the number it predicts'}")
     if needs_vectors:
         index = index_passages(passages.texts, of_passages, change=change, path=path, approximate=request.approximate)
         if request.system != HYBRID and (warning := crowding(index.vectors)):
@@ -152,6 +159,45 @@ def _retriever(request: RetrievalRequest, systems: set[str]) -> Retriever:
         change=change,
         scorer=scorer,
         depth=request.depth,
+    )
+
+
+def _index_retriever(request: RetrievalRequest, scorer: PairScorer | None) -> Retriever:
+    _require_fit(request, is_indexed=True)
+    index = Index(Path(request.passages), where=request.where, exact=request.exact)
+    embedder = index_embedder(index, request.model, request.values(ComputeSettings))
+    return Retriever(
+        passages=TextSet(ids=index.ids, texts=index.texts),
+        embedder=embedder.for_queries(request.query_prompt),
+        index=index,
+        scorer=scorer,
+        depth=request.depth,
+    )
+
+
+def _scorer(request: RetrievalRequest) -> PairScorer | None:
+    if request.rerank is None:
+        return None
+    predictor = load_predictor(request.rerank, early=True, **request.values(ComputeSettings))
+    scorer = PairScorer(said_weak(predictor, request.rerank))
+    tell(f"re-ranked by {f'the probability of {scorer.label!r}' if scorer.label else 'the number it predicts'}")
+    return scorer
+
+
+def _require_fit(request: RetrievalRequest, *, is_indexed: bool) -> None:
+    """Refuses settings that have no effect in an index, or only in one."""
+    idle = _OUTSIDE_AN_INDEX if is_indexed else _IN_AN_INDEX
+    if settings := [name for name in idle if name in request.given]:
+        raise ConfigError(
+            expected=f"settings for passages {'in an index' if is_indexed else 'in a file'}",
+            found=f"--{settings[0].replace('_', '-')}",
+            fix="leave it out",
+        )
+    require(
+        not is_indexed or request.system == VECTORS,
+        expected="a search by vectors in an index",
+        found=f"by {request.system}",
+        fix="search by vectors, or name the file of the passages",
     )
 
 

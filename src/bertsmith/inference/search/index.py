@@ -1,6 +1,6 @@
 """Passage vectors, cached in a file so that the next search does not recompute them.
 
-The file is .safetensors: normalized vectors, one key per passage (the digest of its text), and a graph for approximate
+The file is .safetensors: normalized vectors, one key per passage (the digest of its text), and cells for approximate
 search. Its metadata records the model and the settings. Vectors of new or changed passages are computed, all others are
 looked up by key; vectors of another model are rejected.
 
@@ -10,7 +10,6 @@ Letters: P passages, Q queries, D width of the vectors.
 import contextlib
 import dataclasses
 import hashlib
-import importlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,11 +20,12 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import Progress, counted, tell, warn
 from bertsmith.base.storage.files import FORMAT, atomic_file, require_format
 from bertsmith.base.storage.locks import locked_file
-from bertsmith.inference.search.rankings import NO_PASSAGE, Ranking, nearest_vectors
+from bertsmith.inference.search.cells import LEAST_ROWS, Cells, cells_as_bytes, require_faiss
+from bertsmith.inference.search.rankings import Ranking, nearest_vectors
 from bertsmith.inference.vectors.changes import VectorChange
 from bertsmith.inference.vectors.embedder import BLOCK, Embedder
 from bertsmith.tasks.metrics.vectors import unit
@@ -46,40 +46,34 @@ class PassageIndex:
         vectors: float32 [P, D], normalized.
         keys: uint8 [P, 16], the digests of the texts.
         maker: how the vectors were made: digest of the model, pooling and other settings.
-        graph: a usearch index of the vectors as bytes; None if search is exact.
+        cells: for approximate search, as bytes, see `cells`; None if search is exact.
+        probes: how many cells a search reads.
     """
 
     vectors: Vectors
     keys: Keys
     maker: dict[str, Any]
-    graph: npt.NDArray[np.uint8] | None = None
+    cells: npt.NDArray[np.uint8] | None = None
+    probes: int = 0
 
     def search(self, queries: Vectors, top: int) -> Ranking:
-        """The nearest passages of each query by cosine: approximate if there is a graph, otherwise exact.
+        """The nearest passages of each query by cosine: approximate if there are cells, otherwise exact.
 
         Args:
             queries: [Q, D], normalized.
         """
-        if self.graph is None:
+        if self.cells is None:
             return nearest_vectors(queries, self.vectors, top)
-        index = _usearch(self.vectors.shape[1])
-        index.load(self.graph.tobytes())
-        places = np.full((len(queries), top), NO_PASSAGE, dtype=np.int64)
-        scores = np.full((len(queries), top), -np.inf)
-        for number, query in enumerate(queries):
-            matches = index.search(query, top)
-            places[number, : len(matches.keys)] = matches.keys.astype(np.int64)
-            scores[number, : len(matches.keys)] = 1.0 - matches.distances
-        return Ranking(places=places, scores=scores)
+        return Cells.of_bytes(self.cells, self.vectors).search(queries, top, self.probes)
 
     def save(self, path: Path) -> None:
         """Writes the file atomically."""
         tensors: dict[str, npt.NDArray[Any]] = {"vectors": self.vectors, "keys": self.keys}
-        if self.graph is not None:
-            tensors["graph"] = self.graph
+        if self.cells is not None:
+            tensors["cells"] = self.cells
+        about = {"maker": json.dumps(self.maker, sort_keys=True), "probes": str(self.probes)}
         with atomic_file(path) as file:
-            maker = json.dumps(self.maker, sort_keys=True)
-            file.write(save(tensors, metadata={"kind": _NAME, "format": str(FORMAT), "maker": maker}))
+            file.write(save(tensors, metadata={"kind": _NAME, "format": str(FORMAT), **about}))
 
     @staticmethod
     def load(path: Path) -> "PassageIndex":
@@ -103,7 +97,8 @@ class PassageIndex:
             vectors=tensors["vectors"],
             keys=tensors["keys"],
             maker=json.loads(about["maker"]),
-            graph=tensors.get("graph"),
+            cells=tensors.get("cells"),
+            probes=int(about.get("probes", 0)),
         )
 
 
@@ -121,10 +116,11 @@ def index_passages(
         embedder: computes the vectors; they are normalized.
         change: applied to the vectors before they are normalized.
         path: the index file; if None, nothing is saved.
-        approximate: search with a graph (needs usearch).
+        approximate: search the cells of 20,000 passages or more (needs faiss).
     """
     if approximate:
-        _usearch(embedder.width)
+        require_faiss()
+    approximate = approximate and len(texts) >= LEAST_ROWS
     if change is not None:
         change.require_width(embedder.width)
     keys = _keys(texts)
@@ -137,11 +133,14 @@ def index_passages(
             found=f"others ({', '.join(other)})",
             fix="name another file with --index, or remove this one to rebuild it",
         )
-    if before is not None and np.array_equal(before.keys, keys) and (before.graph is not None or not approximate):
-        return before if approximate else dataclasses.replace(before, graph=None)
+    if before is not None and np.array_equal(before.keys, keys) and (before.cells is not None or not approximate):
+        return before if approximate else dataclasses.replace(before, cells=None)
     with contextlib.nullcontext() if path is None else locked_file(path):
         vectors = _vectors(texts, keys, embedder, change, before)
-        made = PassageIndex(vectors=vectors, keys=keys, maker=maker, graph=_graph(vectors) if approximate else None)
+        made = PassageIndex(vectors=vectors, keys=keys, maker=maker)
+        if approximate:
+            cells, probes = cells_as_bytes(vectors)
+            made = dataclasses.replace(made, cells=cells, probes=probes)
         if path is not None:
             made.save(path)
     if path is not None:
@@ -205,22 +204,3 @@ def maker_of(embedder: Embedder, change: VectorChange | None = None) -> dict[str
     if change is not None:  # subtracting a mean turns short vectors more than long ones
         said |= {"changes": change.digest, "normalize": normalized}
     return dict(json.loads(json.dumps(said)))
-
-
-def _graph(vectors: Vectors) -> npt.NDArray[np.uint8]:
-    index = _usearch(vectors.shape[1])
-    index.add(np.arange(len(vectors)), vectors)
-    return np.frombuffer(index.save(), dtype=np.uint8)
-
-
-def _usearch(width: int) -> Any:
-    """An empty graph for vectors of this width."""
-    try:
-        module = importlib.import_module("usearch.index")
-    except ImportError:
-        raise ConfigError(
-            expected="the package usearch, for approximate search",
-            found="none",
-            fix="install it (pip install 'bertsmith[index]') or search exactly",
-        ) from None
-    return module.Index(ndim=width, metric="cos", dtype="f32")

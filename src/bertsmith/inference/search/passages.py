@@ -18,8 +18,9 @@ import dataclasses
 import html
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, tell, warn
@@ -52,6 +53,21 @@ _TAGS_IN_WORDS = frozenset("a b big em font i small span strong sub sup tt u".sp
 _TREC_LABEL = re.compile(r"^\s*(?:Number|Topic)\s*:\s*", re.IGNORECASE)
 
 
+class Record(NamedTuple):
+    """A passage or query of a file.
+
+    Attributes:
+        text: empty if the record has none.
+        location: where it is, for messages.
+        fields: the values of all columns of a table, by name.
+    """
+
+    id: str
+    text: str
+    location: str
+    fields: Mapping[str, str] = {}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextSet:
     """Passages or queries with their ids.
@@ -61,8 +77,8 @@ class TextSet:
         skipped: number of records without text.
     """
 
-    ids: tuple[str, ...]
-    texts: tuple[str, ...]
+    ids: Sequence[str]
+    texts: Sequence[str]
     skipped: int = 0
 
     def __len__(self) -> int:
@@ -83,32 +99,11 @@ def read_text_set(
         text_column: the column of the text, if its name is not a common one.
         option: the option that sets this column, for messages.
     """
-    if path.is_dir() and text_column is None:
-        records = folder_records(path, kind, encoding)
-    elif suffix_of(path) in SUFFIXES:
-        records = _table_records(path, text_column, option, encoding)
-    elif text_column is not None:
-        raise InputError(
-            expected=f"a file with columns ({', '.join(SUFFIXES)}), since {option} is set",
-            found=f"'{shown(str(path))}'",
-            fix=f"omit {option}",
-        )
-    else:
-        text = file_text(path, kind=kind, encoding=encoding)
-        if _TREC_START.match(text):
-            records = _trec_records(path, text)
-        elif looks_like_json(text):
-            raise InputError(
-                expected=f"{kind} as plain text in '{shown(str(path))}'", found="JSON", fix="rename it to end in .jsonl"
-            )
-        else:
-            records = (
-                (str(number), line.strip(), line_of(path, number))
-                for number, line in enumerate(lines_of(text), start=1)
-            )
     texts: dict[str, str] = {}
     skipped = 0
-    for id, text, location in records:
+    for id, text, location, _ in read_records(
+        path, kind=kind, text_column=text_column, option=option, encoding=encoding
+    ):
         if not text:
             skipped += 1
         elif id in texts:
@@ -122,6 +117,36 @@ def read_text_set(
     if skipped:
         tell(f"{skipped:,} of {skipped + len(texts):,} {kind} have no text and are skipped")
     return TextSet(ids=tuple(texts), texts=tuple(texts.values()), skipped=skipped)
+
+
+def read_records(
+    path: Path,
+    *,
+    kind: str = "passages",
+    text_column: str | None = None,
+    option: str = "--text-column",
+    encoding: str = UTF_8,
+) -> Iterator[Record]:
+    """All records of a file, those without text included; the arguments are those of `read_text_set`."""
+    if path.is_dir() and text_column is None:
+        return folder_records(path, kind, encoding)
+    if suffix_of(path) in SUFFIXES:
+        return _table_records(path, text_column, option, encoding)
+    if text_column is not None:
+        raise InputError(
+            expected=f"a file with columns ({', '.join(SUFFIXES)}), since {option} is set",
+            found=f"'{shown(str(path))}'",
+            fix=f"omit {option}",
+        )
+    text = file_text(path, kind=kind, encoding=encoding)
+    if _TREC_START.match(text):
+        return _trec_records(path, text)
+    if looks_like_json(text):
+        raise InputError(
+            expected=f"{kind} as plain text in '{shown(str(path))}'", found="JSON", fix="rename it to end in .jsonl"
+        )
+    lines = enumerate(lines_of(text), start=1)
+    return (Record(str(number), line.strip(), line_of(path, number)) for number, line in lines)
 
 
 def read_judgements(path: Path, *, encoding: str = UTF_8) -> Judgements:
@@ -203,7 +228,7 @@ def judgements_for(judgements: Judgements, queries: TextSet, by: str | None = No
     return {query: gains for query, gains in judgements.items() if query in known}
 
 
-def _table_records(path: Path, text_column: str | None, option: str, encoding: str) -> Iterator[tuple[str, str, str]]:
+def _table_records(path: Path, text_column: str | None, option: str, encoding: str) -> Iterator[Record]:
     rows = read_table(path, encoding=encoding)
     first = next(rows, None)
     if first is None:
@@ -229,10 +254,11 @@ def _table_records(path: Path, text_column: str | None, option: str, encoding: s
                     expected=f"the column {name!r} in {row.location}", found=show_columns(row.values), fix="add it"
                 )
         heading = row.values.get(title, "") if title not in (None, text) else ""
-        yield row.values[id_column] if id_column else str(number), _titled(heading, row.values[text]), row.location
+        id = row.values[id_column] if id_column else str(number)
+        yield Record(id, _titled(heading, row.values[text]), row.location, row.values)
 
 
-def folder_records(folder: Path, kind: str = "passages", encoding: str = UTF_8) -> Iterator[tuple[str, str, str]]:
+def folder_records(folder: Path, kind: str = "passages", encoding: str = UTF_8) -> Iterator[Record]:
     """The paragraphs of the .txt files of a folder and the folders in it, in sorted order, with ids and places.
 
     The id of a paragraph is the path of its file in the folder without the ending, and if the file has several, a colon
@@ -252,7 +278,7 @@ def folder_records(folder: Path, kind: str = "passages", encoding: str = UTF_8) 
         name = path.relative_to(folder).as_posix().partition(".txt")[0]
         paragraphs = list(_paragraphs(lines_of(file_text(path, kind=kind, may_be_blank=True, encoding=encoding))))
         for line, text in paragraphs:
-            yield (name if len(paragraphs) == 1 else f"{name}:{line}"), text, line_of(path, line)
+            yield Record(name if len(paragraphs) == 1 else f"{name}:{line}", text, line_of(path, line))
 
 
 def _paragraphs(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
@@ -265,7 +291,7 @@ def _paragraphs(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
             yield begin, " ".join(" ".join(of_paragraph).split())
 
 
-def _trec_records(path: Path, text: str) -> Iterator[tuple[str, str, str]]:
+def _trec_records(path: Path, text: str) -> Iterator[Record]:
     for number, record in enumerate(_TREC_RECORD.finditer(text), start=1):
         location = line_of(path, number, "record")
         fields: dict[str, list[str]] = {}
@@ -277,7 +303,7 @@ def _trec_records(path: Path, text: str) -> Iterator[tuple[str, str, str]]:
         if not id or len(ids) > 1:
             reason = f"{len(ids)} of them" if id else "none"
             raise InputError(expected=f"one <docno> or <num> in {location}", found=reason, fix="fix the file")
-        yield id, _titled(" ".join(fields.get("title", [])), " ".join(fields.get("text", []))), location
+        yield Record(id, _titled(" ".join(fields.get("title", [])), " ".join(fields.get("text", []))), location)
 
 
 def _tag_as_text(tag: re.Match[str]) -> str:

@@ -15,6 +15,7 @@ from bertsmith.text.documents.forms import FORMS
 VECTORS, BY_WORDS, HYBRID, TF_IDF, ONE_HOT = SYSTEMS = ("vectors", "bm25", "hybrid", "tf-idf", "one-hot")
 WORDS_ALONE = (BY_WORDS, TF_IDF, ONE_HOT)  # these need no model
 DEPTH = 100  # passages that are fused or re-ranked by default, and that recall@100 counts
+MANIFEST, BUILDING = "index.json", "building.json"  # the files by which the folder of an index is known
 JUDGED_BY = ("ids", "places")
 METHODS = ("k-means", "agglomerative")
 CENTROID, NEAREST = SENSE_METHODS = ("centroid", "nearest")
@@ -32,7 +33,8 @@ class RetrievalRequest(Request, ComputeSettings, TableEncoding):
     passages: Annotated[
         str | Path,
         Help(
-            "a text file with one passage per line, a table (.jsonl, .csv, .tsv, .parquet), a TREC file or a folder",
+            "a text file with one passage per line, a table (.jsonl, .csv, .tsv, .parquet), a TREC file, a folder, or "
+            "an index that `bertsmith index` built",
             flag="PASSAGES",
             path="the passages",
             kind=Path,
@@ -56,9 +58,11 @@ class RetrievalRequest(Request, ComputeSettings, TableEncoding):
     depth: int = help_field(DEPTH, "passages to fuse or re-rank", least=1)
     index: str | Path | None = path_field("store the passage vectors there and reuse them in later searches")
     changes: str | Path | None = path_field("apply changes saved by `vectors --save-changes` to all vectors")
-    approximate: bool = help_field(
-        False, "approximate search with a graph index, for millions of passages (needs usearch)"
+    approximate: bool = help_field(False, "approximate search of 20,000 passages or more (needs faiss)")
+    where: Sequence[str] = help_field(
+        (), "search only texts of an index that meet a condition such as 'year >= 2020'; repeatable", kind=list[str]
     )
+    exact: bool = help_field(False, "compare all texts of an index, not only those in the nearest cells")
     bm25_words: str = help_field(
         "words",
         "terms of a search by words: words, or pieces of the model's vocabulary",
@@ -75,10 +79,18 @@ class RetrievalRequest(Request, ComputeSettings, TableEncoding):
     )
 
 
+def is_index(path: Path | str) -> bool:
+    """Whether a path is the folder of an index, finished or not."""
+    folder = Path(path)
+    return (folder / MANIFEST).is_file() or (folder / BUILDING).is_file()
+
+
 def require_model(request: RetrievalRequest) -> None:
     """Returns if there is a model where the search needs one."""
     require(
-        request.model is not None or (request.system in WORDS_ALONE and request.bm25_words == "words"),
+        request.model is not None
+        or is_index(request.passages)
+        or (request.system in WORDS_ALONE and request.bm25_words == "words"),
         expected="a model that makes the vectors",
         found="none",
         fix="name a model, or search by words alone with system 'bm25'",

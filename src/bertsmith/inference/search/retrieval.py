@@ -5,13 +5,14 @@ Letters: Q queries, P passages, k ranked passages.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import Progress, quiet, tell, warn
 from bertsmith.inference.predictors.pair_scorer import PairScorer
-from bertsmith.inference.search.index import PassageIndex, query_vectors
+from bertsmith.inference.search.index import Vectors, query_vectors
 from bertsmith.inference.search.passages import Judgements, TextSet
 from bertsmith.inference.search.rankings import NO_PASSAGE, Ranking, best, fused, joined, shortened
 from bertsmith.inference.search.request import BY_WORDS, DEPTH, HYBRID, VECTORS, WORDS_ALONE
@@ -38,6 +39,13 @@ def reranked(scorer: PairScorer, queries: Sequence[str], texts: Sequence[str], r
     return joined(parts)
 
 
+class VectorIndex(Protocol):
+    """Passages that can be searched by vectors."""
+
+    def search(self, queries: Vectors, top: int) -> Ranking:
+        """The nearest passages of each query, normalized vectors [Q, D], by cosine."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Retriever:
     """Passages and the means to search them.
@@ -53,7 +61,7 @@ class Retriever:
     passages: TextSet
     words: Mapping[str, WordIndex] = dataclasses.field(default_factory=dict)
     embedder: Embedder | None = None
-    index: PassageIndex | None = None
+    index: VectorIndex | None = None
     change: VectorChange | None = None
     scorer: PairScorer | None = None
     depth: int = DEPTH

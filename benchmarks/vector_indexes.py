@@ -1,0 +1,226 @@
+"""Engines for the nearest of many vectors: time to build, bytes, memory, recall and latency.
+
+    python benchmarks/vector_indexes.py [--vectors X.npy] [--rows 200000] [--engines cells,lancedb] [--name NAME]
+
+X.npy has one vector per row (`bertsmith embed`); without it, vectors are generated around random centers. Rows are
+shuffled; the last --queries are the queries, the first --rows the passages. Each engine is built and searched in a
+process of its own with --threads threads. Queries are asked one by one. `cells` is what `bertsmith index` builds, with
+probes tuned to 0.95 on its own rows; the others have a list of settings, of which the first that reaches 0.95 on the
+queries counts. LanceDB and the product quantization of faiss rank 32 candidates a row again.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from harness import RESULTS, machine, machine_label
+
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.storage.files import write_json
+from bertsmith.inference.search.rankings import nearest_vectors
+from bertsmith.tasks.metrics.vectors import unit
+
+WANTED, TOP = 0.95, 10
+Search = Callable[[np.ndarray], np.ndarray]
+
+
+def cells(vectors: np.ndarray, folder: Path, threads: int) -> tuple[float, list[tuple[str, Search]]]:
+    """What `bertsmith index` builds: cells with 8 bits a number, ranked again by stored float16 vectors."""
+    import faiss
+
+    from bertsmith.inference.search.cells import Cells, write_cells
+
+    faiss.omp_set_num_threads(threads)
+    np.save(folder / "vectors.npy", vectors.astype(np.float16))
+    stored = np.load(folder / "vectors.npy", mmap_mode="r")
+    started = time.monotonic()
+    write_cells(folder / "cells.faiss", stored, 0)
+    index = Cells.open(folder / "cells.faiss", stored)
+    probes = index.tuned(WANTED, 0).probes
+    seconds = time.monotonic() - started
+    return seconds, [(f"{probes} probes", lambda query: index.search(query[None], TOP, probes).places[0])]
+
+
+def of_faiss(name: str, factory: str) -> Callable[[np.ndarray, Path, int], tuple[float, list[tuple[str, Search]]]]:
+    """An index of faiss by its factory string, searched with more and more effort."""
+
+    def build(vectors: np.ndarray, folder: Path, threads: int) -> tuple[float, list[tuple[str, Search]]]:
+        import faiss
+
+        faiss.omp_set_num_threads(threads)
+        started = time.monotonic()
+        cells = 2 ** round(np.log2(4 * np.sqrt(len(vectors))))
+        index = faiss.index_factory(vectors.shape[1], factory.format(cells=cells), faiss.METRIC_INNER_PRODUCT)
+        sample = generator(0, "sample").choice(len(vectors), min(len(vectors), 48 * cells), replace=False)
+        index.train(vectors[np.sort(sample)])
+        index.add(vectors)
+        seconds = time.monotonic() - started
+        faiss.write_index(index, str(folder / name))
+        if hasattr(index, "k_factor"):
+            index.k_factor = 32  # candidates a ranked row, whose vectors are compared
+        space, effort = faiss.ParameterSpace(), "efSearch" if "HNSW" in factory else "nprobe"
+
+        def search(value: int) -> Search:
+            def answer(query: np.ndarray) -> np.ndarray:
+                space.set_index_parameter(index, effort, value)
+                return np.asarray(index.search(query[None], TOP)[1][0])
+
+            return answer
+
+        return seconds, [(f"{effort} {2**n}", search(2**n)) for n in range(3, 10)]
+
+    return build
+
+
+def of_usearch(dtype: str) -> Callable[[np.ndarray, Path, int], tuple[float, list[tuple[str, Search]]]]:
+    """A graph of usearch."""
+
+    def build(vectors: np.ndarray, folder: Path, threads: int) -> tuple[float, list[tuple[str, Search]]]:
+        from usearch.index import Index
+
+        started = time.monotonic()
+        index = Index(ndim=vectors.shape[1], metric="ip", dtype=dtype)
+        index.add(np.arange(len(vectors)), vectors, threads=threads)
+        seconds = time.monotonic() - started
+        index.save(str(folder / "graph.usearch"))
+
+        def search(value: int) -> Search:
+            def answer(query: np.ndarray) -> np.ndarray:
+                index.expansion_search = value
+                return np.asarray(index.search(query, TOP, threads=1).keys, dtype=np.int64)
+
+            return answer
+
+        return seconds, [(f"expansion {2**n}", search(2**n)) for n in range(4, 10)]
+
+    return build
+
+
+def lance(vectors: np.ndarray, folder: Path, threads: int) -> tuple[float, list[tuple[str, Search]]]:
+    """A table of LanceDB with its IVF_PQ, candidates ranked again by the stored vectors."""
+    import lancedb
+    import pyarrow as pa
+
+    os.environ["LANCE_CPU_THREADS"] = str(threads)
+    started = time.monotonic()
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
+    rows = pa.table({"row": pa.array(range(len(vectors))), "vector": flat})
+    table = lancedb.connect(folder / "lance").create_table("vectors", rows)
+    table.create_index(metric="dot", vector_column_name="vector")
+    seconds = time.monotonic() - started
+
+    def search(probes: int) -> Search:
+        def answer(query: np.ndarray) -> np.ndarray:
+            asked = (
+                table.search(query).distance_type("dot").nprobes(probes).refine_factor(32).limit(TOP).select(["row"])
+            )
+            return asked.to_arrow()["row"].to_numpy()
+
+        return answer
+
+    return seconds, [(f"{2**n} probes", search(2**n)) for n in range(3, 9)]
+
+
+ENGINES: dict[str, Callable[[np.ndarray, Path, int], tuple[float, list[tuple[str, Search]]]]] = {
+    "cells": cells,
+    "ivf-pq64": of_faiss("ivfpq.faiss", "IVF{cells},PQ64x4fs,RFlat"),
+    "hnsw-sq8": of_faiss("hnsw.faiss", "HNSW32_SQ8"),
+    "usearch-f16": of_usearch("f16"),
+    "usearch-i8": of_usearch("i8"),
+    "lancedb": lance,
+}
+
+
+def measured(engine: str, path: Path, rows: int, queries: int, threads: int) -> dict[str, Any]:
+    """The numbers of one engine, in this process."""
+    vectors = read(path, rows + queries)
+    passages, asked = vectors[:rows], vectors[rows:]
+    exact = nearest_vectors(asked, passages, TOP).scores[:, -1]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        seconds, searches = ENGINES[engine](passages, folder, threads)
+        stored = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        for name, search in searches:
+            setting = name
+            recall = np.mean(
+                [_recall(search(query), passages, query, low) for query, low in zip(asked, exact, strict=True)]
+            )
+            times = []
+            for query in asked:
+                started = time.monotonic()
+                search(query)
+                times.append(time.monotonic() - started)
+            if recall >= WANTED or engine == "cells":
+                break
+    return {
+        "engine": engine,
+        "seconds": round(seconds, 1),
+        "bytes_per_vector": round(stored / rows),
+        "setting": setting,
+        "recall": round(float(recall), 4),
+        "milliseconds": {str(share): round(1000 * float(np.quantile(times, share)), 2) for share in (0.5, 0.99)},
+    }
+
+
+def _recall(rows: np.ndarray, passages: np.ndarray, query: np.ndarray, lowest: float) -> float:
+    rows = rows[rows >= 0]
+    return float(np.count_nonzero(passages[rows] @ query >= lowest - 1e-4) / TOP)
+
+
+def read(path: Path, count: int) -> np.ndarray:
+    """The first `count` vectors of a file in random order, normalized."""
+    stored = np.load(path, mmap_mode="r")
+    assert len(stored) >= count, f"{len(stored):,} vectors"
+    chosen = np.sort(generator(0, "rows").permutation(len(stored))[:count])
+    return unit(np.asarray(stored[chosen], dtype=np.float32))[generator(0, "order").permutation(count)]
+
+
+def main() -> None:
+    """Measures the engines one after the other, and writes the result."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--vectors", type=Path)
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--queries", type=int, default=500)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--engines", default=",".join(ENGINES))
+    parser.add_argument("--name", default="")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        if options.vectors is None:
+            options.vectors = Path(folder) / "vectors.npy"
+            random = generator(0, "vectors")
+            centers = random.normal(size=(2000, 64)).astype(np.float32)
+            noise = random.normal(size=(options.rows + options.queries, 64)).astype(np.float32)
+            np.save(options.vectors, centers[random.integers(2000, size=len(noise))] + 0.7 * noise)
+        if options.one:
+            print(json.dumps(measured(options.one, options.vectors, options.rows, options.queries, options.threads)))
+            return
+        results = []
+        for engine in options.engines.split(","):
+            command = [sys.executable, __file__, "--one", engine, "--vectors", str(options.vectors)]
+            command += [f"--{name}={getattr(options, name)}" for name in ("rows", "queries", "threads")]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                print(f"{engine}: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
+                continue
+            results.append(json.loads(done.stdout.strip().splitlines()[-1]))
+            print(results[-1], flush=True)
+    kept = ("rows", "queries", "threads")
+    described = machine()
+    named = f"_{options.name}" if options.name else ""
+    out = options.out or RESULTS / f"vector_indexes{named}_{machine_label(described)}.json"
+    write_json(out, {"machine": described, **{name: getattr(options, name) for name in kept}, "engines": results})
+
+
+if __name__ == "__main__":
+    main()

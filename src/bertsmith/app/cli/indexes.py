@@ -1,0 +1,43 @@
+"""Commands that build and change indexes of texts."""
+
+from typing import TYPE_CHECKING
+
+from bertsmith.app.cli.options import JsonOption, print_json, say
+from bertsmith.base.core.requests import call
+
+if TYPE_CHECKING:
+    from bertsmith.inference.indexes.building import IndexChange
+    from bertsmith.inference.indexes.request import CompactIndexRequest, IndexRequest, RemoveFromIndexRequest
+
+
+def index(request: "IndexRequest", json: JsonOption = False) -> None:
+    """Build an index of texts on disk, or add texts to one, for `bertsmith search INDEX`.
+
+    Texts, ids and all columns of a table are kept, and vectors as float16. Large indexes get cells of similar vectors
+    (with faiss), of which a search reads as many as --recall needs; that is measured when they are built. --resume
+    continues after Ctrl-C, a crash or a full disk; the result is byte-identical.
+    """
+    from bertsmith.app.library.indexes import build_index
+
+    _print(call(build_index, request), json)
+
+
+def remove(request: "RemoveFromIndexRequest", json: JsonOption = False) -> None:
+    """Remove texts from an index by their ids; their space is freed by `bertsmith index compact`."""
+    from bertsmith.app.library.indexes import remove_from_index
+
+    _print(call(remove_from_index, request), json)
+
+
+def compact(request: "CompactIndexRequest", json: JsonOption = False) -> None:
+    """Join the small segments of an index, which every addition leaves, and drop removed texts."""
+    from bertsmith.app.library.indexes import compact_index
+
+    _print(call(compact_index, request), json)
+
+
+def _print(change: "IndexChange", json: bool) -> None:
+    if json:
+        print_json(change.to_dict())
+        return
+    say(*change.lines())

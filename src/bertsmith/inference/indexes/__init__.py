@@ -1,0 +1,1 @@
+"""Indexes of texts on disk: built in parts, extended, searched by vectors."""

@@ -1,0 +1,394 @@
+"""Builds and extends indexes: rows, then vectors, then cells, each stage resumable.
+
+The rows of all new segments are written first, which takes seconds a million, then their vectors block by block, then
+the cells of each large segment. Memory holds the rows of one batch, the vectors of one block, and the cells of one
+segment. Every stage is a function of the texts and the settings, so an interrupted build ends with the same bytes.
+"""
+
+import dataclasses
+import functools
+import itertools
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertsmith.base.core.errors import InputError, NotFiniteError, RunError
+from bertsmith.base.core.progress import Progress, counted, tell, warn
+from bertsmith.base.storage.files import atomic_file, read_json, remove_partials, write_json
+from bertsmith.base.storage.locks import LOCK_FILE, is_unused, locked_folder
+from bertsmith.inference.indexes.index import Manifest
+from bertsmith.inference.indexes.rows import ID, TEXT, Rows, write_rows
+from bertsmith.inference.indexes.segment import VECTORS, Segment, SegmentRecord
+from bertsmith.inference.search.cells import CELLS, LEAST_ROWS, RECALL, SEED, Cells, has_faiss, write_cells
+from bertsmith.inference.search.passages import Record
+from bertsmith.inference.search.request import BUILDING, MANIFEST
+from bertsmith.inference.vectors.embedder import Embedder
+from bertsmith.inference.vectors.files import VectorFile
+from bertsmith.tasks.datasets.values import brief
+from bertsmith.tasks.metrics.vectors import unit
+from bertsmith.text.tokenizers.pack import truncation_note
+
+ROWS_PER_SEGMENT = 2**20
+_BLOCK = 2048  # texts whose vectors are computed and saved together
+_SEGMENT = "segment-{:06d}"
+_SMALL = 2  # a segment with less than this part of the rows of a full one is joined with others
+_MANY_REMOVED = 10  # a segment of which more than this part is removed is written again
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class IndexChange:
+    """The result of a change of an index.
+
+    Attributes:
+        added, removed: rows.
+        rows: how many there are now.
+        segments: their number.
+        recall: see `Index.recall`.
+    """
+
+    added: int
+    removed: int
+    rows: int
+    segments: int
+    recall: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return dataclasses.asdict(self)
+
+    def lines(self) -> list[str]:
+        """The numbers in words."""
+        changes = f"added {self.added:,}, removed {self.removed:,}"
+        lines = [f"texts: {self.rows:,} ({changes}); {counted(self.segments, 'segment')}"]
+        if self.recall < 1:
+            lines.append(f"a search finds {self.recall:.1%} of the 10 nearest texts, measured on texts as queries")
+        return lines
+
+
+def build_index(
+    folder: Path,
+    records: Iterable[Record],
+    embedder: Embedder,
+    *,
+    model: str,
+    made_of: Mapping[str, Any],
+    sources: Mapping[str, str],
+    add: bool = False,
+    resume: bool = False,
+    recall: float = RECALL,
+    rows_per_segment: int = ROWS_PER_SEGMENT,
+) -> IndexChange:
+    """Builds an index, or adds rows to one; a row whose id is in the index replaces that row.
+
+    Args:
+        records: the texts; those without text are skipped and counted.
+        embedder: makes the vectors, which are normalized.
+        model: as given by the user, for the manifest.
+        made_of: what the vectors depend on.
+        sources: what the records come from, with digests; a build resumes only with the same.
+        recall: of the 10 nearest rows; sets how many cells a search reads.
+        rows_per_segment: of which all cells are built in memory.
+    """
+    with locked_folder(folder):
+        before = _before(folder, add=add, resume=resume)
+        if resume and before is not None and not add:
+            return _state(before)
+        if before is not None and dict(before.made_of) != dict(made_of):
+            other = [name for name in {**made_of, **before.made_of} if before.made_of.get(name) != made_of.get(name)]
+            raise InputError(
+                expected=f"the model and settings of the vectors in '{folder}'",
+                found=f"others ({', '.join(other)})",
+                fix="use the same, or build another index",
+            )
+        plan = {"made_of": dict(made_of), "sources": dict(sources), "rows_per_segment": rows_per_segment}
+        segments, columns = _rows_of(folder, records, plan, before, resume=resume)
+        _write_vectors(folder, segments, embedder, plan)
+        segments = [_with_cells(folder, each, recall) for each in segments]
+        removed: list[SegmentRecord] = []
+        number = 1 if before is None else before.changes + 1
+        if before is not None:
+            ids = (Rows(folder / each.name).table[ID].to_pylist() for each in segments)
+            removed = _without(folder, before.segments, itertools.chain.from_iterable(ids), number)[0]
+        manifest = Manifest(
+            model=model,
+            made_of=made_of,
+            width=embedder.width,
+            columns=columns,
+            segments=[*removed, *segments],
+            changes=number,
+        )
+        return _replaced(folder, manifest, before, added=sum(each.rows for each in segments))
+
+
+def remove_rows(folder: Path, ids: Sequence[str]) -> IndexChange:
+    """Removes the rows with these ids; an id that the index does not have is an error, and nothing is removed."""
+    with locked_folder(folder, create=False):
+        before = Manifest.read(folder)
+        number = before.changes + 1
+        segments, missing = _without(folder, before.segments, ids, number)
+        if missing:
+            raise InputError(
+                expected=f"ids of rows in '{folder}'",
+                found=f"{brief(missing[0])}, which no row has"
+                + (f", and {len(missing) - 1:,} more" if len(missing) > 1 else ""),
+                fix="leave them out",
+            )
+        return _replaced(folder, dataclasses.replace(before, segments=segments, changes=number), before)
+
+
+def compact_index(folder: Path, *, recall: float = RECALL, rows_per_segment: int = ROWS_PER_SEGMENT) -> IndexChange:
+    """Joins small segments and writes those again of which many rows were removed; no vector is computed."""
+    with locked_folder(folder, create=False):
+        before = Manifest.read(folder)
+        _clean(folder, before)
+        kept = [each for each in before.segments if _is_good(each, rows_per_segment)]
+        parts = [Segment(folder, each) for each in before.segments if each not in kept]
+        if len(parts) == 1 and not parts[0].record.num_removed:
+            kept, parts = list(before.segments), []
+        rows = ((part, row) for part in parts for row in part.numbers())
+        segments = []
+        for count in itertools.count(_next(before)):
+            if not (chosen := list(itertools.islice(rows, rows_per_segment))):
+                break
+            name = _SEGMENT.format(count)
+            (folder / name).mkdir()
+            write_rows(folder / name, (_record(part, row) for part, row in chosen), before.columns)
+            _write_vectors_of(folder / name, before.width, {}, functools.partial(_stored, chosen))
+            segments.append(_with_cells(folder, SegmentRecord(name=name, rows=len(chosen)), recall))
+        manifest = dataclasses.replace(before, segments=[*kept, *segments], changes=before.changes + 1)
+        return _replaced(folder, manifest, before)
+
+
+def _before(folder: Path, *, add: bool, resume: bool) -> Manifest | None:
+    """The manifest of an index that is extended; None for a new one. Removes what an earlier change left."""
+    if (folder / MANIFEST).is_file():
+        if not add and not resume:
+            raise RunError(
+                expected=f"a new folder '{folder}'",
+                found="an index",
+                fix="extend it with --add, or name another folder",
+            )
+        before = Manifest.read(folder)
+    elif add:
+        raise RunError(expected=f"an index in '{folder}'", found="none", fix="leave out --add to build one")
+    else:
+        before = None
+    is_started = (folder / BUILDING).is_file()
+    if is_started and before is not None:  # what was being added may count already
+        names = {each["name"] for each in read_json(folder / BUILDING)["segments"]}
+        is_started = not names <= {each.name for each in before.segments}
+    if is_started and not resume:
+        raise RunError(
+            expected=f"no unfinished change in '{folder}'",
+            found="one",
+            fix="finish it with --resume, or remove the folder" if before is None else "finish it with --resume",
+        )
+    if not is_started:
+        if before is None and not is_unused(folder, (LOCK_FILE,)) and not list(folder.glob("segment-*")):
+            raise RunError(
+                expected=f"a new folder '{folder}'", found="one that is not empty", fix="name another folder"
+            )
+        _clean(folder, before)
+    return before
+
+
+def _clean(folder: Path, manifest: Manifest | None) -> None:
+    """Removes segments and files of an interrupted change, which the manifest does not name."""
+    remove_partials(folder)
+    records = [] if manifest is None else manifest.segments
+    known = {each.name: each.removed for each in records}
+    for segment in folder.glob("segment-*"):
+        if segment.name not in known:
+            shutil.rmtree(segment)
+        else:
+            for file in segment.glob("removed-*.npy"):
+                if file.name != known[segment.name]:
+                    file.unlink()
+    (folder / BUILDING).unlink(missing_ok=True)
+
+
+def _rows_of(
+    folder: Path, records: Iterable[Record], plan: Mapping[str, Any], before: Manifest | None, *, resume: bool
+) -> tuple[list[SegmentRecord], list[str]]:
+    """The new segments and the columns of the index, once the rows of the segments are written."""
+    path = folder / BUILDING
+    if resume and path.is_file():
+        state = read_json(path)
+        for name in plan:
+            if state.get(name) != plan[name]:
+                raise RunError(
+                    expected=f"the {name.replace('_', ' ')} that the change of '{folder}' was started with",
+                    found="others",
+                    fix="give the same again, or remove the folder" if before is None else "give the same again",
+                )
+        return [SegmentRecord(**each) for each in state["segments"]], state["columns"]
+    source, skipped = iter(records), 0
+    columns: list[str] | None = None if before is None else list(before.columns)
+    segments: list[SegmentRecord] = []
+    written: list[Rows] = []
+    first = _next(before)
+
+    def with_text() -> Iterator[Record]:
+        nonlocal skipped
+        for record in source:
+            if record.text:
+                yield record
+            else:
+                skipped += 1
+
+    texts = with_text()
+    with Progress("reading", unit="texts") as progress:
+        while (head := next(texts, None)) is not None:
+            if columns is None:
+                columns = [name for name in head.fields if name not in (ID, TEXT)]
+            name = _SEGMENT.format(first + len(segments))
+            (folder / name).mkdir()
+            part = itertools.chain([head], itertools.islice(texts, plan["rows_per_segment"] - 1))
+            count = write_rows(folder / name, _counted(part, progress), columns)
+            rows = Rows(folder / name)
+            rows.require_unique()
+            rows.require_others(written)
+            written.append(rows)
+            segments.append(SegmentRecord(name=name, rows=count))
+    if not segments:
+        raise InputError(expected="texts to index", found=f"none ({skipped:,} without text)", fix="name another file")
+    if skipped:
+        tell(f"{counted(skipped, 'record')} without text skipped")
+    assert columns is not None, "there is a segment"
+    write_json(path, {**plan, "segments": [dataclasses.asdict(each) for each in segments], "columns": columns})
+    return segments, columns
+
+
+def _counted(records: Iterable[Record], progress: Progress) -> Iterator[Record]:
+    for record in records:
+        yield record
+        progress.advance(1)
+
+
+def _write_vectors(
+    folder: Path, segments: Sequence[SegmentRecord], embedder: Embedder, plan: Mapping[str, Any]
+) -> None:
+    """Writes the vectors of new segments, or those that are missing."""
+    before = embedder.cut_texts, embedder.cut_tokens
+    total = sum(each.rows for each in segments)
+    with Progress("vectors", total=total, unit="texts", how=embedder.encoder.runtime.precision) as progress:
+        for segment in segments:
+            rows = Rows(folder / segment.name)
+
+            def blocks(start: int, rows: Rows = rows, segment: SegmentRecord = segment) -> Iterator[Any]:
+                progress.advance(start)
+                for first in range(start, segment.rows, _BLOCK):
+                    texts = rows.texts(first, min(first + _BLOCK, segment.rows))
+                    try:
+                        yield unit(embedder.embed(texts))
+                    except NotFiniteError as error:
+                        raise NotFiniteError(first + error.index) from None
+                    progress.advance(len(texts))
+
+            _write_vectors_of(folder / segment.name, embedder.width, plan["made_of"], blocks)
+    if cut := embedder.cut_texts - before[0]:
+        warn(truncation_note("texts", embedder.max_length, cut, embedder.cut_tokens - before[1]))
+
+
+def _write_vectors_of(
+    segment: Path, width: int, made_of: Mapping[str, Any], blocks: Callable[[int], Iterator[Any]]
+) -> None:
+    """Writes the vectors of a segment, or the rest of them.
+
+    Args:
+        blocks: the vectors from a row on, in parts.
+    """
+    with VectorFile(segment / VECTORS, made_of, width, half=True, resume=True) as file:
+        if not file.is_complete:
+            for vectors in blocks(file.rows):
+                file.append(vectors)
+                file.commit({})
+            file.finish()
+
+
+def _with_cells(folder: Path, record: SegmentRecord, recall: float) -> SegmentRecord:
+    """The record of a segment with cells, if it is large; without faiss its rows stay in no cells, with a notice."""
+    if record.rows < LEAST_ROWS:
+        return record
+    if not has_faiss():
+        warn(
+            "faiss is not installed, so searches compare all rows; pip install 'bertsmith[index]', then `index compact`"
+        )
+        return record
+    path = folder / record.name / CELLS
+    vectors = np.load(folder / record.name / VECTORS, mmap_mode="r")
+    if not path.exists():
+        tell(f"{record.name}: cells of {counted(record.rows, 'vector')}")
+        write_cells(path, vectors, SEED)
+    tuning = Cells.open(path, vectors).tuned(recall, SEED)
+    tell(f"{record.name}: searches of {counted(tuning.probes, 'cell')} find {tuning.recall:.1%} of the 10 nearest")
+    return dataclasses.replace(record, probes=tuning.probes, recall=tuning.recall)
+
+
+def _without(
+    folder: Path, records: Sequence[SegmentRecord], ids: Iterable[str], number: int
+) -> tuple[list[SegmentRecord], list[str]]:
+    """The records of segments without the rows of these ids, and the ids that no segment has."""
+    missing, removed = list(dict.fromkeys(ids)), dict[str, Any]()
+    for record in records:
+        positions, rows = Rows(folder / record.name).find(missing)
+        present = Segment(folder, record).present
+        is_there = np.ones(len(rows), dtype=bool) if present is None else present[rows]
+        removed[record.name] = rows[is_there]
+        gone = set(positions[is_there].tolist())
+        missing = [id for position, id in enumerate(missing) if position not in gone]
+    return [_less(folder, record, removed[record.name], number) for record in records], missing
+
+
+def _less(folder: Path, record: SegmentRecord, rows: Any, number: int) -> SegmentRecord:
+    if not len(rows):
+        return record
+    before = np.load(folder / record.name / record.removed) if record.removed else np.empty(0, np.uint32)
+    name = f"removed-{number:06d}.npy"
+    whole = np.union1d(before, rows).astype(np.uint32)
+    with atomic_file(folder / record.name / name) as file:
+        np.save(file, whole)
+    return dataclasses.replace(record, removed=name, num_removed=len(whole))
+
+
+def _replaced(folder: Path, manifest: Manifest, before: Manifest | None, *, added: int = 0) -> IndexChange:
+    """Makes a manifest the state of the index, and removes what the last one alone named."""
+    manifest.write(folder)
+    _clean(folder, manifest)
+    rows_before = 0 if before is None else before.rows
+    return _state(manifest, added=added, removed=rows_before + added - manifest.rows)
+
+
+def _state(manifest: Manifest, *, added: int = 0, removed: int = 0) -> IndexChange:
+    return IndexChange(
+        added=added,
+        removed=removed,
+        rows=manifest.rows,
+        segments=len(manifest.segments),
+        recall=min((each.recall for each in manifest.segments), default=1.0),
+    )
+
+
+def _is_good(record: SegmentRecord, rows_per_segment: int) -> bool:
+    """Whether compacting leaves a segment as it is."""
+    is_large = record.rows * _SMALL >= rows_per_segment
+    has_cells = record.probes > 0 or record.rows < LEAST_ROWS or not has_faiss()
+    return is_large and has_cells and record.num_removed * _MANY_REMOVED <= record.rows
+
+
+def _next(manifest: Manifest | None) -> int:
+    """The number of the next segment."""
+    return 0 if manifest is None else 1 + max((int(each.name[-6:]) for each in manifest.segments), default=-1)
+
+
+def _record(part: Segment, row: int) -> Record:
+    values = part.rows.table.slice(row, 1).to_pylist()[0]
+    return Record(values[ID], values[TEXT], "", values)
+
+
+def _stored(rows: Sequence[tuple[Segment, int]], first: int) -> Iterator[Any]:
+    for start in range(first, len(rows), _BLOCK):
+        yield np.stack([part.vectors[row] for part, row in rows[start : start + _BLOCK]]).astype(np.float32)

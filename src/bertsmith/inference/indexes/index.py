@@ -1,0 +1,154 @@
+"""An index of texts: a folder of segments and a manifest, searched as one.
+
+::
+
+    index.json            manifest: what made the vectors, the columns, the segments
+    building.json         while rows are added: what is being added, and from what
+    segment-000000/       rows.arrow, ids.npy, vectors.npy (float16, normalized), cells.faiss if it is large
+
+What is added goes to new segments, and what is removed is listed in a new file; both count once the manifest, which is
+replaced as a whole, names them. So a process that is killed leaves the last state, and no search sees half a change.
+
+Letters: Q queries, D width, k ranked rows.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import pyarrow as pa
+
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.storage.files import FORMAT, misfit, read_json, require_format, write_json
+from bertsmith.inference.indexes.filters import conditions
+from bertsmith.inference.indexes.rows import ID, TEXT
+from bertsmith.inference.indexes.segment import Floats, Segment, SegmentRecord, merged, no_rows
+from bertsmith.inference.search.rankings import Ranking
+from bertsmith.inference.search.request import BUILDING, MANIFEST
+
+KIND = "bertsmith index"
+_SEGMENT = {"name": str, "rows": int, "removed": str, "num_removed": int, "probes": int, "recall": float}
+_SHAPE = {
+    "kind": str,
+    "model": str,
+    "made_of": {},
+    "width": int,
+    "columns": [str],
+    "segments": [_SEGMENT],
+    "changes": int,
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What an index is made of.
+
+    Attributes:
+        model: what was given as the model; a search loads it unless it is given another place.
+        made_of: the digest of the model, pooling and other settings that the vectors depend on.
+        columns: of the rows, besides id and text.
+        changes: how many times the index was changed; numbers the files of removed rows.
+    """
+
+    model: str
+    made_of: Mapping[str, Any]
+    width: int
+    columns: Sequence[str]
+    segments: Sequence[SegmentRecord]
+    changes: int = 0
+
+    @staticmethod
+    def read(folder: Path) -> "Manifest":
+        """The manifest of an index."""
+        path = folder / MANIFEST
+        if not path.is_file():
+            is_started = (folder / BUILDING).is_file()
+            raise InputError(
+                expected=f"an index in '{folder}'",
+                found="one that is not finished" if is_started else f"no {MANIFEST}",
+                fix="finish it with `bertsmith index ... --resume`"
+                if is_started
+                else "build one with `bertsmith index`",
+            )
+        values = read_json(path)
+        if (fault := misfit(values, _SHAPE)) or values["kind"] != KIND:
+            raise InputError(
+                expected=f"the manifest of an index in '{path}'", found=fault or "another file", fix="restore it"
+            )
+        require_format(values, path)
+        segments = [SegmentRecord(**{name: each[name] for name in _SEGMENT}) for each in values["segments"]]
+        known = ("model", "made_of", "width", "columns", "changes")
+        return Manifest(segments=segments, **{name: values[name] for name in known})
+
+    def write(self, folder: Path) -> None:
+        """Writes the manifest, which makes it the state of the index."""
+        write_json(folder / MANIFEST, {"kind": KIND, "format": FORMAT, **dataclasses.asdict(self)})
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that are not removed."""
+        return sum(each.rows - each.num_removed for each in self.segments)
+
+
+class Index:
+    """An index that is searched; its rows are numbered through its segments, removed ones included.
+
+    Args:
+        where: conditions on the columns that a row must meet, see `filters`.
+        exact: all rows are compared, not only those in the nearest cells.
+
+    Attributes:
+        ids, texts: of all rows, read from the disk when they are asked for.
+    """
+
+    def __init__(self, folder: Path, *, where: Sequence[str] = (), exact: bool = False) -> None:
+        self.folder, self.manifest, self._exact = folder, Manifest.read(folder), exact
+        self.segments = [Segment(folder, record) for record in self.manifest.segments]
+        self._starts = np.cumsum([0, *(each.record.rows for each in self.segments)])[:-1].tolist()
+        columns = pa.schema([(name, pa.large_string()) for name in (ID, TEXT, *self.manifest.columns)])
+        self.table = pa.concat_tables([columns.empty_table(), *(each.rows.table for each in self.segments)])
+        self.ids, self.texts = _Column(self.table[ID]), _Column(self.table[TEXT])
+        self._where = conditions(where, self.table.schema.names)
+
+    @property
+    def recall(self) -> float:
+        """The share of the nearest rows that a search finds, as measured when it was built; of its worst segment."""
+        return min((each.recall for each in self.manifest.segments), default=1.0)
+
+    def search(self, queries: Floats, top: int) -> Ranking:
+        """The nearest rows of each query by cosine.
+
+        Args:
+            queries: [Q, D], normalized.
+        """
+        rankings = [each.search(queries, top, self._where, exact=self._exact) for each in self.segments]
+        return merged([no_rows(len(queries)), *rankings], [0, *self._starts], top)
+
+    def row(self, number: int) -> dict[str, str | None]:
+        """All columns of a row."""
+        return dict(self.table.slice(number, 1).to_pylist()[0])
+
+
+class _Column(Sequence[str]):
+    """A column of texts of which values are read one by one."""
+
+    def __init__(self, values: pa.ChunkedArray) -> None:
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @overload
+    def __getitem__(self, number: int) -> str: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[str]: ...
+    def __getitem__(self, number: int | slice) -> str | Sequence[str]:
+        if isinstance(number, slice):
+            return _Column(self._values[number])
+        return str(self._values[int(number)].as_py())
+
+    def __iter__(self) -> Iterator[str]:
+        for chunk in self._values.chunks:
+            yield from chunk.to_pylist()

@@ -1,0 +1,78 @@
+"""The parameters of `bertsmith index` and the commands under it."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from bertsmith.base.core.parameters import MODEL, ComputeSettings, optional
+from bertsmith.base.core.requests import Request, path_field
+from bertsmith.base.core.settings import Help, help_field, require
+from bertsmith.text.documents.encodings import TableEncoding
+
+_RECALL = Help(
+    "share of the 10 nearest texts that a search of a large index should find; more takes longer", above=0, most=1
+)
+_ROWS = Help("texts per segment; its cells are built in memory, about 300 bytes a text", least=1, most=2**24)
+_INDEX = Help("the index", flag="INDEX", path="the index", kind=Path)
+_OUT = Help("the folder of the index", metavar="INDEX", path="the index", kind=Path)
+
+
+@dataclasses.dataclass(frozen=True)
+class IndexRequest(Request, ComputeSettings, TableEncoding):
+    """Texts, a model, and the index of the texts' vectors."""
+
+    texts: Annotated[
+        str | Path,
+        Help(
+            "a text file with one text per line, a table (.jsonl, .csv, .tsv, .parquet), a TREC file or a folder",
+            flag="TEXTS",
+            path="the texts",
+            kind=Path,
+        ),
+    ]
+    out: Annotated[str | Path, _OUT]
+    _: dataclasses.KW_ONLY
+    model: str | Path | None = optional(None, dataclasses.replace(MODEL, help=f"{MODEL.help} [that of the index]"))
+    add: bool = help_field(False, "add the texts to an index; a text whose id it has replaces that text")
+    resume: bool = help_field(False, "resume a build; give the same options again")
+    text_column: str | None = help_field(None, "column with the text, if it has no common name")
+    pooling: str | None = help_field(None, "mean, cls, pooler or max [the model's setting]")
+    passage_prompt: str | None = help_field(
+        None, "the model's prompt for passages [document, passage or corpus]", metavar="NAME|none"
+    )
+    recall: float = optional(0.95, _RECALL)
+    segment_rows: int = optional(2**20, _ROWS)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            self.add or self.model is not None,
+            expected="a model that makes the vectors",
+            found="none",
+            fix="name one with --model",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class RemoveFromIndexRequest(Request, TableEncoding):
+    """An index, and the ids of texts to remove."""
+
+    index: Annotated[str | Path, _INDEX]
+    _: dataclasses.KW_ONLY
+    id: Sequence[str] = help_field((), "the id of a text; repeatable", kind=list[str])
+    ids: str | Path | None = path_field("a file with one id per line")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(bool(self.id) or self.ids is not None, expected="ids of texts", found="none", fix="give --id or --ids")
+
+
+@dataclasses.dataclass(frozen=True)
+class CompactIndexRequest(Request):
+    """An index whose small segments are joined."""
+
+    index: Annotated[str | Path, _INDEX]
+    _: dataclasses.KW_ONLY
+    recall: float = optional(0.95, _RECALL)
+    segment_rows: int = optional(2**20, _ROWS)

@@ -1,0 +1,117 @@
+"""The rows of a segment on disk: ids, texts and other columns, memory-mapped.
+
+::
+
+    rows.arrow   id: string, text: large_string, and the other columns of the table, all large_string
+    ids.npy      (hash, row) of every id, uint64 and uint32, sorted by hash; finds a row by its id
+
+Letters: n rows.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.storage.files import atomic_file
+from bertsmith.inference.search.passages import Record
+from bertsmith.tasks.datasets.values import brief
+
+ROWS, IDS = "rows.arrow", "ids.npy"
+ID, TEXT = "id", "text"
+_ID = np.dtype([("hash", "<u8"), ("row", "<u4")])
+_BATCH = 4096  # rows
+
+Ints = npt.NDArray[np.int64]
+
+
+def write_rows(folder: Path, records: Iterable[Record], columns: Sequence[str]) -> int:
+    """Writes the rows of a segment, and returns their number.
+
+    Args:
+        columns: the columns besides id and text.
+    """
+    schema = pa.schema([(name, pa.large_string()) for name in (ID, TEXT, *columns)])
+    hashes: list[npt.NDArray[np.uint64]] = []
+    with atomic_file(folder / ROWS) as file, pa.ipc.new_file(file, schema) as writer:
+        for batch in _batches(records):
+            ids = [record.id for record in batch]
+            others = [[record.fields.get(name) for record in batch] for name in columns]
+            values = [ids, [record.text for record in batch], *others]
+            arrays = [pa.array(column, pa.large_string()) for column in values]
+            writer.write_batch(pa.record_batch(arrays, schema=schema))
+            hashes.append(_hashes(ids))
+    whole = np.concatenate(hashes) if hashes else np.empty(0, np.uint64)
+    table = np.empty(len(whole), _ID)
+    order = np.argsort(whole, kind="stable")
+    table["hash"], table["row"] = whole[order], order
+    with atomic_file(folder / IDS) as file:
+        np.save(file, table)
+    return len(whole)
+
+
+class Rows:
+    """The rows of a segment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.table = pa.ipc.open_file(pa.memory_map(str(folder / ROWS))).read_all()
+        self._ids = np.load(folder / IDS, mmap_mode="r")
+
+    def texts(self, start: int, stop: int) -> list[str]:
+        """The texts of some rows."""
+        return list(self.table[TEXT].slice(start, stop - start).to_pylist())
+
+    def find(self, ids: Sequence[str]) -> tuple[Ints, Ints]:
+        """The positions in `ids` of those that are in the segment, and their rows, both int64."""
+        hashes = _hashes(ids)
+        stored = self._ids["hash"]
+        starts, ends = np.searchsorted(stored, hashes, "left"), np.searchsorted(stored, hashes, "right")
+        pairs = [
+            (position, int(row))
+            for position in np.flatnonzero(ends > starts).tolist()
+            for row in self._ids["row"][starts[position] : ends[position]]
+            if self.table[ID][int(row)].as_py() == ids[position]
+        ]
+        positions, rows = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        return positions, rows
+
+    def require_unique(self) -> None:
+        """Refuses two rows with the same id."""
+        hashes = self._ids["hash"]
+        for position in np.flatnonzero(hashes[1:] == hashes[:-1]).tolist():
+            first, second = (self.table[ID][int(row)].as_py() for row in self._ids["row"][position : position + 2])
+            if first == second:
+                raise _twice(first)
+
+    def require_others(self, others: "Sequence[Rows]") -> None:
+        """Refuses an id that one of the other segments has, too."""
+        for other in others:
+            for hash in np.intersect1d(self._ids["hash"], other._ids["hash"]).tolist():
+                row = int(self._ids["row"][np.searchsorted(self._ids["hash"], hash)])
+                id = self.table[ID][row].as_py()
+                if len(other.find([id])[0]):
+                    raise _twice(id)
+
+
+def _twice(id: str) -> InputError:
+    return InputError(expected="a unique id for every text", found=f"{brief(id)} twice", fix="rename one")
+
+
+def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
+    batch: list[Record] = []
+    for record in records:
+        batch.append(record)
+        if len(batch) == _BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _hashes(ids: Sequence[str]) -> npt.NDArray[np.uint64]:
+    digests = b"".join(hashlib.blake2b(id.encode("utf-8", "surrogatepass"), digest_size=8).digest() for id in ids)
+    return np.frombuffer(digests, dtype="<u8")

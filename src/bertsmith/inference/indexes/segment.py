@@ -1,0 +1,143 @@
+"""Segments: the parts of an index, each with rows, vectors, and cells if it is large.
+
+Letters: n rows, D width, Q queries, k ranked rows.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.base.core.errors import InputError
+from bertsmith.inference.indexes.filters import Condition
+from bertsmith.inference.indexes.rows import Rows
+from bertsmith.inference.search.cells import CELLS, Cells, has_faiss
+from bertsmith.inference.search.rankings import NO_PASSAGE, Ranking, best, nearest_vectors
+
+VECTORS = "vectors.npy"
+_FEW = 1 / 16  # of the rows may be compared one by one
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SegmentRecord:
+    """A segment as the manifest of its index has it.
+
+    Attributes:
+        name: of its folder.
+        rows: those removed included.
+        removed: the file of the removed rows in the folder; "" if there are none.
+        num_removed: their number.
+        probes: how many cells a search reads; 0 if all rows are compared.
+        recall: the share of the nearest rows that this finds, see `Tuning`; 1 if all rows are compared.
+    """
+
+    name: str
+    rows: int
+    removed: str = ""
+    num_removed: int = 0
+    probes: int = 0
+    recall: float = 1.0
+
+
+class Segment:
+    """A segment that is searched."""
+
+    def __init__(self, index: Path, record: SegmentRecord) -> None:
+        self.folder, self.record = index / record.name, record
+        try:
+            self.rows = Rows(self.folder)
+            self.vectors = np.load(self.folder / VECTORS, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise self._damaged(str(error)) from None
+        if len(self.vectors) != record.rows or len(self.rows.table) != record.rows:
+            raise self._damaged(f"{len(self.rows.table):,} rows and {len(self.vectors):,} vectors")
+
+    @functools.cached_property
+    def present(self) -> Mask | None:
+        """The rows that are not removed, bool [n]; None if all are there."""
+        if not self.record.removed:
+            return None
+        mask = np.ones(self.record.rows, dtype=bool)
+        mask[np.load(self.folder / self.record.removed)] = False
+        return mask
+
+    def numbers(self) -> Iterator[int]:
+        """The numbers of the rows that are not removed."""
+        return iter(range(self.record.rows) if self.present is None else np.flatnonzero(self.present).tolist())
+
+    @functools.cached_property
+    def cells(self) -> Cells | None:
+        """Its cells; None if it has none, or faiss is not installed."""
+        return Cells.open(self.folder / CELLS, self.vectors) if self.record.probes and has_faiss() else None
+
+    def search(self, queries: Floats, top: int, where: Sequence[Condition] = (), *, exact: bool = False) -> Ranking:
+        """The nearest rows of each query by cosine, at most `top`.
+
+        Args:
+            queries: [Q, D], normalized.
+            where: conditions that a row must meet.
+            exact: all rows are compared, whether there are cells or not.
+        """
+        allowed = self.present
+        for condition in where:
+            mask = condition.mask(self.rows.table)
+            allowed = mask if allowed is None else allowed & mask
+        share = 1.0 if allowed is None else np.count_nonzero(allowed) / len(allowed)
+        if self.cells is not None and not exact and share > _FEW:  # so many cells that as many rows are compared
+            return self.cells.search(queries, top, math.ceil(self.record.probes / share), allowed)
+        if allowed is None:
+            return nearest_vectors(queries, self.vectors, top)
+        numbers = np.flatnonzero(allowed)
+        if not len(numbers):
+            return no_rows(len(queries))
+        ranking = nearest_vectors(queries, Chosen(self.vectors, numbers), top)  # type: ignore[arg-type]
+        places = np.where(ranking.places == NO_PASSAGE, NO_PASSAGE, numbers[ranking.places])
+        return dataclasses.replace(ranking, places=places)
+
+    def _damaged(self, reason: str) -> InputError:
+        return InputError(
+            expected=f"a whole segment in '{self.folder}'", found=reason, fix="build the index again, or restore it"
+        )
+
+
+class Chosen:
+    """Some rows of an array, of which slices are read one by one."""
+
+    def __init__(self, vectors: npt.NDArray[Any], rows: Ints) -> None:
+        self._vectors, self._rows = vectors, rows
+        self.shape, self.ndim = (len(rows), vectors.shape[1]), 2
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, part: slice) -> npt.NDArray[Any]:
+        return np.asarray(self._vectors[self._rows[part]])
+
+
+def no_rows(count: int) -> Ranking:
+    """The ranking of `count` queries that have no row to rank."""
+    return Ranking(places=np.full((count, 1), NO_PASSAGE, dtype=np.int64), scores=np.full((count, 1), -np.inf))
+
+
+def merged(rankings: Sequence[Ranking], starts: Sequence[int], top: int) -> Ranking:
+    """The best `top` rows of several segments, numbered from the first row of the first one on.
+
+    Args:
+        starts: the number of the first row of each segment.
+    """
+    places = np.hstack(
+        [
+            np.where(each.places == NO_PASSAGE, NO_PASSAGE, each.places + start)
+            for each, start in zip(rankings, starts, strict=True)
+        ]
+    )
+    return best(np.hstack([each.scores for each in rankings]), top, places)

@@ -1,0 +1,168 @@
+"""Cells of similar vectors, of which a search reads a few: faiss's inverted file with 8 bits a number.
+
+The rows that the cells propose are ranked by their stored vectors, so the cells decide only which rows are looked at.
+How many cells a search reads (its probes) is measured when they are built, on rows of the segment as queries.
+
+Letters: n rows, D width, Q queries, k ranked rows.
+
+Sources: Jégou, Douze and Schmid, "Product quantization for nearest neighbor search" (2011), section IV, for the
+inverted file; Douze et al., "The Faiss library" (2024).
+"""
+
+import dataclasses
+import importlib.util
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.core.settings import require
+from bertsmith.base.storage.files import atomic_file
+from bertsmith.inference.search.rankings import NO_PASSAGE, Ranking, best, joined, nearest_vectors
+
+CELLS = "cells.faiss"
+RECALL = 0.95
+SEED = 0
+LEAST_ROWS = 20_000  # below, comparing all rows takes milliseconds
+_TRAINING_ROWS = 48  # a cell
+_ITERATIONS = 10  # of k-means
+_BLOCK = 65_536  # rows
+_TRIED = 256  # rows as queries
+_RANKED = 10
+_CANDIDATES = 4  # a ranked row, whose stored vectors are compared
+_QUERIES = 256
+_TIE = 1e-5  # rows whose scores differ by less are as near
+
+Floats = npt.NDArray[np.float32]
+Stored = npt.NDArray[np.floating[Any]]
+Mask = npt.NDArray[np.bool_]
+
+
+def has_faiss() -> bool:
+    """Whether faiss is installed."""
+    return importlib.util.find_spec("faiss") is not None
+
+
+def require_faiss() -> None:
+    """Refuses an approximate search without faiss."""
+    require(
+        has_faiss(),
+        expected="the package faiss, for approximate search",
+        found="none",
+        fix="install it (pip install 'bertsmith[index]') or search exactly",
+    )
+
+
+def _faiss() -> Any:
+    """The module faiss, imported where it is needed."""
+    return importlib.import_module("faiss")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """How many cells a search reads.
+
+    Attributes:
+        probes: the number of cells.
+        recall: the share of the 10 nearest rows that it finds, on rows of the segment as queries.
+    """
+
+    probes: int
+    recall: float
+
+
+def new_cells(vectors: Stored, seed: int) -> Any:
+    """The cells of normalized vectors [n, D], an index of faiss.
+
+    Args:
+        vectors: may be memory-mapped.
+        seed: of the sample of rows and of k-means.
+    """
+    module = _faiss()
+    n, width = vectors.shape
+    count = 2 ** round(math.log2(4 * math.sqrt(n)))
+    index = module.index_factory(width, f"IVF{count},SQ8", module.METRIC_INNER_PRODUCT)
+    index.cp.seed, index.cp.niter, index.cp.spherical = seed, _ITERATIONS, True
+    index.cp.max_points_per_centroid = _TRAINING_ROWS
+    sample = generator(seed, "cells", 0).choice(n, min(n, _TRAINING_ROWS * count), replace=False)
+    index.train(np.asarray(vectors[np.sort(sample)], dtype=np.float32))
+    for start in range(0, n, _BLOCK):
+        index.add(np.asarray(vectors[start : start + _BLOCK], dtype=np.float32))
+    return index
+
+
+def write_cells(path: Path, vectors: Stored, seed: int) -> None:
+    """Writes the cells of normalized vectors, see `new_cells`."""
+    index = new_cells(vectors, seed)
+    module = _faiss()
+    with atomic_file(path) as file:
+        module.write_index(index, module.PyCallbackIOWriter(file.write))
+
+
+def cells_as_bytes(vectors: Stored) -> tuple[npt.NDArray[np.uint8], int]:
+    """The cells of vectors as bytes, uint8, and how many of them a search reads for a recall of RECALL."""
+    index = new_cells(vectors, SEED)
+    return _faiss().serialize_index(index), Cells(index, vectors).tuned(RECALL, SEED).probes
+
+
+class Cells:
+    """Cells that are searched.
+
+    Args:
+        index: of `new_cells`.
+        vectors: the stored vectors [n, D].
+    """
+
+    def __init__(self, index: Any, vectors: Stored) -> None:
+        self._index, self.vectors = index, vectors
+
+    @staticmethod
+    def open(path: Path, vectors: Stored) -> "Cells":
+        """The cells in a file, which is memory-mapped."""
+        module = _faiss()
+        return Cells(module.read_index(str(path), module.IO_FLAG_MMAP_IFC), vectors)
+
+    @staticmethod
+    def of_bytes(data: npt.NDArray[np.uint8], vectors: Stored) -> "Cells":
+        """The cells that `cells_as_bytes` returned."""
+        return Cells(_faiss().deserialize_index(data), vectors)
+
+    def search(self, queries: Floats, top: int, probes: int, allowed: Mask | None = None) -> Ranking:
+        """The nearest rows in the `probes` cells next to each query.
+
+        Args:
+            queries: [Q, D], normalized.
+            allowed: bool [n], the rows that may be ranked; None for all.
+        """
+        module = _faiss()
+        settings = module.SearchParametersIVF(nprobe=min(probes, self._index.nlist))
+        if allowed is not None:
+            bits = np.packbits(allowed, bitorder="little")
+            settings.sel = selector = module.IDSelectorBitmap(bits)  # noqa: F841  (must live until the search ends)
+        count = min(max(_CANDIDATES * top, 4 * _RANKED), len(self.vectors))
+        parts = []
+        for start in range(0, len(queries), _QUERIES):
+            part = np.ascontiguousarray(queries[start : start + _QUERIES], dtype=np.float32)
+            _, rows = self._index.search(part, count, params=settings)
+            close = np.asarray(self.vectors[np.maximum(rows, 0)], dtype=np.float32)  # [q, count, D]
+            scores = np.einsum("qcd,qd->qc", close, part)
+            scores[rows < 0] = -np.inf
+            parts.append(best(scores, top, np.where(rows < 0, NO_PASSAGE, rows)))
+        return joined(parts)
+
+    def tuned(self, recall: float, seed: int) -> Tuning:
+        """The fewest cells, a power of two, that find a share of `recall` of the 10 nearest rows."""
+        n = len(self.vectors)
+        rows = np.sort(generator(seed, "cells", 1).choice(n, min(n, _TRIED), replace=False))
+        queries = np.asarray(self.vectors[rows], dtype=np.float32)
+        lowest = nearest_vectors(queries, self.vectors, _RANKED + 1).scores[:, -1:]  # the row itself is the first
+        probes = 1
+        while True:
+            scores = self.search(queries, _RANKED + 1, probes).scores
+            reached = float(np.mean((np.count_nonzero(scores >= lowest - _TIE, axis=1) - 1) / _RANKED))
+            if reached >= recall or probes >= self._index.nlist:
+                return Tuning(probes=probes, recall=reached)
+            probes *= 2

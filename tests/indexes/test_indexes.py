@@ -1,0 +1,329 @@
+"""Indexes on disk: built, extended, searched, interrupted."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertsmith import build_index, compact_index, remove_from_index, search_passages
+from bertsmith.base.core.errors import BertsmithError, ConfigError, InputError, RunError
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.storage.locks import locked_folder
+from bertsmith.inference.indexes import building, segment
+from bertsmith.inference.indexes.filters import conditions
+from bertsmith.inference.indexes.index import Index, Manifest
+from bertsmith.inference.search import cells
+from bertsmith.inference.search.rankings import nearest_vectors
+from bertsmith.inference.vectors.embedder import Embedder
+from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.models.model_files.metadata import ModelMetadata
+from tasks.task_samples import CONFIG, TOKENIZER
+
+WORDS = "anna bert carl was in rome oslo the plot awful a great film and good".split()
+
+
+def write_texts(path: Path, count: int, *, first: int = 0, year: int = 2000) -> Path:
+    """A table of texts with ids from `first`, and a year each."""
+    rows = []
+    for number in range(first, first + count):
+        chosen = generator(5, "texts", number, year).choice(WORDS, 6)
+        rows.append({"id": f"t{number}", "text": " ".join(chosen), "year": year + number % 10})
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "model"
+    save_pretrained(path, untrained(CONFIG, seed=4), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
+    return path
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    return write_texts(tmp_path / "texts.jsonl", 30)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "_BLOCK", 4)
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def ids_of(folder: Path, query: str, **options: Any) -> list[str]:
+    return [hit.id for hit in search_passages(folder, [query], **options)[0].passages]
+
+
+def text_of(table: Path, number: int) -> str:
+    return str(json.loads(table.read_text().splitlines()[number])["text"])
+
+
+def test_every_text_finds_itself_without_naming_the_model_again(model: Path, texts: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    change = build_index(texts, folder, model=model, segment_rows=12)
+    assert (change.rows, change.segments, change.recall) == (30, 3, 1.0)
+    for number in (0, 11, 12, 29):
+        hit = search_passages(folder, [text_of(texts, number)], top=1)[0].passages[0]
+        assert hit.score == pytest.approx(1, abs=2e-3)
+        assert hit.text == text_of(texts, number)
+
+
+def test_an_index_answers_as_a_search_of_the_file(model: Path, texts: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    build_index(texts, folder, model=model, segment_rows=7)
+    of_index = search_passages(folder, ["anna was in rome", "a great film"], top=9)
+    of_file = search_passages(texts, ["anna was in rome", "a great film"], model=model, top=9)
+    for first, second in zip(of_index, of_file, strict=True):
+        assert [hit.score for hit in first.passages] == pytest.approx([hit.score for hit in second.passages], abs=2e-3)
+
+
+def test_added_texts_replace_those_with_their_ids(model: Path, texts: Path, tmp_path: Path) -> None:
+    folder, more = tmp_path / "index", write_texts(tmp_path / "more.jsonl", 10, first=25, year=2030)
+    build_index(texts, folder, model=model)
+    change = build_index(more, folder, add=True)
+    assert (change.added, change.removed, change.rows) == (10, 5, 35)
+    assert len(set(ids_of(folder, "anna", top=100))) == 35
+    hits = search_passages(folder, ["anna"], top=100)[0].passages
+    assert next(hit.text for hit in hits if hit.id == "t25") == text_of(more, 0)
+
+
+def test_removed_texts_are_not_found_and_compacting_keeps_every_answer(
+    model: Path, texts: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "index"
+    build_index(texts, folder, model=model, segment_rows=8)
+    build_index(write_texts(tmp_path / "more.jsonl", 3, first=90), folder, add=True)
+    change = remove_from_index(folder, id=["t3", "t9", "t91"])
+    assert (change.removed, change.rows) == (3, 30)
+    before = search_passages(folder, ["a great film"], top=100)[0].passages
+    assert not {"t3", "t9", "t91"} & {hit.id for hit in before}
+    compacted = compact_index(folder, segment_rows=100)
+    assert (compacted.rows, compacted.segments, compacted.removed) == (30, 1, 0)
+    after = search_passages(folder, ["a great film"], top=100)[0].passages
+    assert {hit.id: hit.text for hit in after} == {hit.id: hit.text for hit in before}
+    assert {hit.id: hit.score for hit in after} == pytest.approx({hit.id: hit.score for hit in before}, abs=1e-6)
+    assert {path.name for path in folder.iterdir()} == {"index.json", Manifest.read(folder).segments[0].name}
+
+
+def test_an_index_can_lose_all_its_texts(model: Path, tmp_path: Path) -> None:
+    folder, texts = tmp_path / "index", write_texts(tmp_path / "two.jsonl", 2)
+    build_index(texts, folder, model=model)
+    assert remove_from_index(folder, id=["t0", "t1"]).rows == 0
+    assert ids_of(folder, "anna") == []
+    assert compact_index(folder).segments == 0
+    assert ids_of(folder, "anna") == []
+    assert build_index(texts, folder, add=True).rows == 2
+
+
+class Killed(BaseException):
+    """Stands for a process that ends anywhere."""
+
+
+def killed_after(calls: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    count = iter(range(calls))
+
+    def called(*arguments: Any, **options: Any) -> Any:
+        if next(count, None) is None:
+            raise Killed
+        return function(*arguments, **options)
+
+    return called
+
+
+@pytest.mark.parametrize("blocks", [0, 1, 3, 7])
+def test_a_build_that_was_killed_resumes_to_the_same_bytes(
+    model: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks: int
+) -> None:
+    build_index(texts, tmp_path / "straight", model=model, segment_rows=12)
+    folder = tmp_path / "index"
+    with monkeypatch.context() as patch:
+        patch.setattr(Embedder, "embed", killed_after(blocks, Embedder.embed))
+        with pytest.raises(Killed):
+            build_index(texts, folder, model=model, segment_rows=12)
+    with pytest.raises(InputError, match="one that is not finished"):
+        search_passages(folder, ["anna"])
+    with pytest.raises(RunError, match="unfinished"):
+        build_index(texts, folder, model=model, segment_rows=12)
+    build_index(texts, folder, model=model, segment_rows=12, resume=True)
+    assert files_of(folder) == files_of(tmp_path / "straight")
+
+
+@pytest.mark.parametrize("step", ["write_rows", "_write_vectors_of", "_with_cells", "_without", "_replaced"])
+def test_an_addition_that_was_killed_leaves_the_last_state(
+    model: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    folder, more = tmp_path / "index", write_texts(tmp_path / "more.jsonl", 10, first=25, year=2030)
+    build_index(texts, folder, model=model)
+    before = ids_of(folder, "anna", top=100)
+    with monkeypatch.context() as patch:
+        patch.setattr(building, step, killed_after(0, getattr(building, step)))
+        with pytest.raises(Killed):
+            build_index(more, folder, add=True)
+    assert ids_of(folder, "anna", top=100) == before
+    change = build_index(more, folder, add=True, resume=True)
+    assert (change.added, change.rows) == (10, 35)
+    assert len(ids_of(folder, "anna", top=100)) == 35
+
+
+def test_a_change_that_was_killed_after_it_counted_is_not_made_twice(
+    model: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, more = tmp_path / "index", write_texts(tmp_path / "more.jsonl", 10, first=25, year=2030)
+    build_index(texts, folder, model=model)
+    with monkeypatch.context() as patch:
+        patch.setattr(building, "_clean", killed_after(1, building._clean))
+        with pytest.raises(Killed):
+            build_index(more, folder, add=True)
+    assert len(ids_of(folder, "anna", top=100)) == 35
+    build_index(more, folder, add=True, resume=True)
+    assert len(set(ids_of(folder, "anna", top=100))) == 35
+    assert not (folder / "building.json").exists()
+
+
+def test_what_does_not_fit_is_refused_in_a_line(model: Path, texts: Path, tmp_path: Path) -> None:
+    folder, other = tmp_path / "index", tmp_path / "other"
+    save_pretrained(other, untrained(CONFIG, seed=5), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
+    build_index(texts, folder, model=model)
+    twice = tmp_path / "twice.jsonl"
+    twice.write_text('{"id": "a", "text": "anna"}\n{"id": "a", "text": "bert"}\n')
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text('{"id": "a", "text": ""}\n')
+    refused: Sequence[tuple[Callable[[], Any], str]] = [
+        (lambda: build_index(texts, tmp_path / "new"), "a model that makes the vectors"),
+        (lambda: build_index(texts, folder, model=model), "extend it with `add=True`"),
+        (lambda: build_index(texts, tmp_path / "new", model=model, add=True), "leave out `add=True`"),
+        (lambda: build_index(texts, folder, model=other, add=True), r"others \(model\)"),
+        (lambda: build_index(twice, tmp_path / "twice", model=model), "'a' twice"),
+        (lambda: build_index(empty, tmp_path / "empty", model=model), "1 without text"),
+        (lambda: build_index(texts, texts.parent, model=model), "not empty"),
+        (lambda: search_passages(folder, ["anna"], model=other), r"another \(model\)"),
+        (lambda: search_passages(folder, ["anna"], system="bm25"), "by bm25"),
+        (lambda: search_passages(folder, ["anna"], index=tmp_path / "i"), "found `?index"),
+        (lambda: search_passages(texts, ["anna"], model=model, where=["year > 1"]), "found `?where"),
+        (lambda: search_passages(folder, ["anna"], where=["year"]), "a condition such as"),
+        (lambda: search_passages(folder, ["anna"], where=["yaer > 2"]), "did you mean 'year'"),
+        (lambda: remove_from_index(folder, id=["t1", "nobody"]), "'nobody', which no row has"),
+        (lambda: remove_from_index(tmp_path / "none", id=["t1"]), "no index.json"),
+        (lambda: remove_from_index(folder), "ids of texts"),
+    ]
+    for call, message in refused:
+        with pytest.raises(BertsmithError, match=message):
+            call()
+    assert len(ids_of(folder, "anna", top=100)) == 30
+    with locked_folder(folder), pytest.raises(RunError, match="no other process"):
+        remove_from_index(folder, id=["t1"])
+
+
+def test_a_damaged_segment_is_refused(model: Path, texts: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    build_index(texts, folder, model=model)
+    path = folder / "segment-000000" / segment.VECTORS
+    path.write_bytes(path.read_bytes()[:-64])
+    with pytest.raises(InputError, match="a whole segment"):
+        search_passages(folder, ["anna"])
+
+
+def test_conditions_choose_the_texts_that_meet_them(model: Path, texts: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    build_index(texts, folder, model=model, segment_rows=12)
+    chosen = ids_of(folder, "anna", top=100, where=["year >= 2004", "year != 2007"])
+    years = {f"t{number}": 2000 + number % 10 for number in range(30)}
+    assert set(chosen) == {id for id, year in years.items() if year >= 2004 and year != 2007}
+    assert ids_of(folder, "anna", where=["year > 3000"]) == []
+
+
+@given(
+    values=st.lists(st.one_of(st.none(), st.integers(-20, 20).map(str), st.sampled_from(["", "a", "b", " 7 ", "1e1"]))),
+    sign=st.sampled_from(["=", "!=", "<", "<=", ">", ">="]),
+    value=st.one_of(st.integers(-20, 20).map(str), st.sampled_from(["a", "b"])),
+)
+def test_a_condition_compares_as_python_does(values: list[str | None], sign: str, value: str) -> None:
+    table = pa.table({"x": pa.array(values, pa.large_string())})
+    (condition,) = conditions([f"x {sign} {value}"], ["x"])
+    assert condition.mask(table).tolist() == [_compared(each, sign, value) for each in values]
+
+
+def _compared(value: str | None, sign: str, other: str) -> bool:
+    if value is None:
+        return sign == "!="
+    if sign in ("=", "!="):
+        return (value == other) == (sign == "=")
+    first: Any = value
+    second: Any = other
+    if other not in ("a", "b"):
+        try:
+            first, second = float(value), float(other)
+        except ValueError:
+            return False
+    return bool({"<": first < second, "<=": first <= second, ">": first > second, ">=": first >= second}[sign])
+
+
+@pytest.fixture
+def clustered() -> np.ndarray:
+    """Normalized vectors [2000, 16] around 40 centers, as float16."""
+    random = generator(1, "clustered")
+    vectors = random.normal(size=(40, 16))[random.integers(40, size=2000)] + 0.3 * random.normal(size=(2000, 16))
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float16)
+
+
+def test_cells_find_the_share_of_the_nearest_that_was_asked_for(clustered: np.ndarray, tmp_path: Path) -> None:
+    path = tmp_path / "cells.faiss"
+    cells.write_cells(path, clustered, seed=3)
+    found_by = cells.Cells.open(path, clustered)
+    tuning = found_by.tuned(0.95, seed=3)
+    assert tuning.recall >= 0.95
+    assert tuning.probes < 64, "reading every cell proves nothing"
+    queries = clustered[::10].astype(np.float32)
+    ranking, exact = found_by.search(queries, 10, tuning.probes), nearest_vectors(queries, clustered, 10)
+    assert np.mean(ranking.scores >= exact.scores[:, -1:] - 1e-5) >= 0.93
+    allowed = np.zeros(len(clustered), dtype=bool)
+    allowed[::3] = True
+    places = found_by.search(queries, 10, tuning.probes, allowed).places
+    assert np.all(places[places >= 0] % 3 == 0)
+    again = tmp_path / "again.faiss"
+    cells.write_cells(again, clustered, seed=3)
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_a_large_index_has_cells_and_answers_as_an_exact_search(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(building, "LEAST_ROWS", 100)
+    monkeypatch.setattr(building, "_BLOCK", 512)
+    texts, folder = write_texts(tmp_path / "many.jsonl", 600), tmp_path / "index"
+    change = build_index(texts, folder, model=model, recall=0.9)
+    assert (folder / "segment-000000" / cells.CELLS).exists()
+    assert change.recall >= 0.9
+    queries = [text_of(texts, number) for number in range(0, 600, 20)]
+    near, exact = search_passages(folder, queries), search_passages(folder, queries, exact=True)
+    lowest = [result.passages[-1].score for result in exact]
+    good = [hit.score >= low - 1e-4 for result, low in zip(near, lowest, strict=True) for hit in result.passages]
+    assert np.mean(good) >= 0.85
+    remove_from_index(folder, id=["t0"])
+    assert "t0" not in ids_of(folder, queries[0], top=50)
+
+
+def test_without_faiss_all_rows_are_compared(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(building, "LEAST_ROWS", 10)
+    monkeypatch.setattr(building, "has_faiss", lambda: False)
+    texts, folder = write_texts(tmp_path / "texts.jsonl", 20), tmp_path / "index"
+    build_index(texts, folder, model=model)
+    assert "faiss is not installed" in capsys.readouterr().err
+    assert Index(folder).recall == 1
+    assert len(ids_of(folder, "anna", top=100)) == 20
+
+
+def test_a_setting_that_is_out_of_range_is_refused(model: Path, texts: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="recall"):
+        build_index(texts, tmp_path / "index", model=model, recall=1.5)
