@@ -4,8 +4,8 @@
 
 Training and later texts are drawn without overlap from TREC's 5,452 training questions (DIR/cls/nltk/qc); a share of
 the later ones is replaced by questions to a bank (DIR/intents/banking77_test.jsonl). For each share and size, the test
-is run on 20 draws. Texts differ if the 95% interval of the area is above 0.5, which is expected by chance in a fortieth
-of the draws. Without --data, texts of made-up words are drawn. One thread; processor seconds.
+is run on 20 draws, on 200 without others. Texts differ if the 95% interval of the area is above 0.5, which is expected
+by chance in a fortieth of the draws. Without --data, texts of made-up words are drawn. One thread; processor seconds.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from bertsmith.base.core.progress import quiet
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.storage.files import read_json_lines
 
-DRAWS = 20
+DRAWS, NULL_DRAWS = 20, 200  # the latter of texts of the same source
 SIZES = (100, 500)  # texts of a side
 SHARES = (0.0, 0.1, 0.25, 1.0)  # of the later texts, from the other source
 
@@ -38,9 +38,9 @@ def main() -> None:
     texts, others = _made_up() if options.data is None else _questions(options.data)
     for size in SIZES:
         for share in SHARES:
-            areas, alarms = [], 0
+            areas, alarms, draws = [], 0, DRAWS if share else NULL_DRAWS
             start = time.process_time()
-            for seed in range(DRAWS):
+            for seed in range(draws):
                 order = generator(seed, "texts").permutation(len(texts))
                 foreign = generator(seed, "other texts").permutation(len(others))[: round(share * size)]
                 train = [texts[number] for number in order[:size]]
@@ -53,9 +53,9 @@ def main() -> None:
                 alarms += test["differ"]
             cell = {
                 "differ": alarms,
-                "draws": DRAWS,
+                "draws": draws,
                 "area": round(float(np.mean(areas)), 4),
-                "seconds": round((time.process_time() - start) / DRAWS, 2),
+                "seconds": round((time.process_time() - start) / draws, 2),
             }
             done[f"{size} texts, {share:g} of another source"] = cell
             print(size, share, cell, flush=True)

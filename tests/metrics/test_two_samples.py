@@ -29,7 +29,7 @@ def test_equal_sources_seldom_differ_and_shifted_ones_do() -> None:
     for seed in range(200):
         noise = generator(seed, "scores").normal(size=200)
         differ.append(two_sample_test(noise, is_second, folds).differ)
-    assert 0 < np.mean(differ) < 0.06
+    assert np.mean(differ) < 0.02
     shifted = two_sample_test(generator(1, "scores").normal(size=200) + is_second, is_second, folds)
     assert shifted.differ
     assert shifted.p_value < 0.001

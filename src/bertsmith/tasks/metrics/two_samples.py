@@ -7,7 +7,8 @@ area of its own, as scores of different models are not comparable.
 Letters: E texts.
 
 Sources: Lopez-Paz and Oquab (2017), "Revisiting Classifier Two-Sample Tests"; DeLong, DeLong and Clarke-Pearson (1988),
-"Comparing the Areas under Two or More Correlated Receiver Operating Characteristic Curves", for the variance.
+"Comparing the Areas under Two or More Correlated Receiver Operating Characteristic Curves", for the variance; Nadeau
+and Bengio (2003), "Inference for the Generalization Error", for that of the mean over folds.
 """
 
 import dataclasses
@@ -64,15 +65,17 @@ def two_sample_test(scores: Floats, is_second: npt.NDArray[np.bool_], folds: npt
     Args:
         scores: of each text, by a model that was not fitted to its fold, [E].
         is_second: whether it is of the second sample, [E].
-        folds: the fold of each, which has texts of both samples, [E].
+        folds: the fold of each, of two or more, each with texts of both samples, [E].
     """
     areas = [
         area_under_curve(scores[(folds == fold) & ~is_second], scores[(folds == fold) & is_second])
         for fold in np.unique(folds).tolist()
     ]
     area = float(np.mean([each for each, _ in areas]))
+    # The models of two folds share most of their texts, so their areas vary together.
+    shared = 1 + len(areas) / (len(areas) - 1)
     # Samples that are told apart perfectly have no variance: an error of half a text is assumed.
     least = 0.5 / min(int(is_second.sum()), int((~is_second).sum()))
-    deviation = max(math.sqrt(sum(variance for _, variance in areas)) / len(areas), least)
+    deviation = max(math.sqrt(shared * sum(variance for _, variance in areas)) / len(areas), least)
     p_value = 0.5 * math.erfc((area - 0.5) / deviation / math.sqrt(2))
     return TwoSampleTest(area, max(0.0, area - _TAIL * deviation), min(1.0, area + _TAIL * deviation), p_value)
