@@ -7,23 +7,17 @@ import torch
 
 from bertsmith.base.machine.runtime import choose
 from bertsmith.models.parts.batch import Batch
-from bertsmith.models.parts.config import BertConfig
 from bertsmith.models.parts.encoder import Trace
 from bertsmith.models.parts.transformer import TransformerEncoder
 from bertsmith.tasks.encoding.frozen import FrozenEncoder
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
-from model.examples import shake
+from model.examples import shake, small_config
 
 LETTERS = "abcdefghij"
 TOKENIZER = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *LETTERS, *(f"##{letter}" for letter in LETTERS)]))
-CONFIG = BertConfig(
-    vocab_size=len(TOKENIZER.vocabulary),
-    hidden_size=32,
-    num_hidden_layers=4,
-    num_attention_heads=4,
-    intermediate_size=64,
-    max_position_embeddings=32,
+CONFIG = small_config(
+    vocab_size=len(TOKENIZER.vocabulary), num_hidden_layers=4, intermediate_size=64, max_position_embeddings=32
 )
 
 

@@ -9,18 +9,12 @@ from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from checkpoints.tiny import PIECES, tiny_tensors
+from model.examples import small_config
 
 
 @pytest.fixture
 def config() -> BertConfig:
-    return BertConfig(
-        vocab_size=len(PIECES),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=48,
-        max_position_embeddings=40,
-    )
+    return small_config(vocab_size=len(PIECES))
 
 
 @pytest.fixture

@@ -13,9 +13,10 @@ from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.huggingface import write_model_folder
 from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.model_files.metadata import ModelMetadata
-from bertsmith.models.parts.config import BertConfig
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from model.examples import small_config
+from written_files import file_with
 
 PIECES = """[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e ##a ##b ##c ##d ##e the man went to store he bought ##ed tweet
 ##ing xa ##nax . , ? ! [ ] mask é""".split()
@@ -81,22 +82,15 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
 @pytest.fixture
 def vocabulary(tmp_path: Path) -> Path:
     """A vocabulary file of a few pieces."""
-    path = tmp_path / "vocab.txt"
-    path.write_text("".join(f"{piece}\n" for piece in PIECES), encoding="utf-8")
-    return path
+    return file_with(tmp_path / "vocab.txt", "".join(f"{piece}\n" for piece in PIECES))
 
 
 @pytest.fixture
 def model(tmp_path: Path, vocabulary: Path) -> Path:
     """A tiny model folder with random weights."""
     tokenizer = WordPieceTokenizer(Vocabulary.load(vocabulary))
-    config = BertConfig(
-        vocab_size=len(tokenizer.vocabulary),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=32,
+    config = small_config(
+        vocab_size=len(tokenizer.vocabulary), num_attention_heads=2, intermediate_size=64, max_position_embeddings=32
     )
     tensors = {
         name: tensor.detach() for name, tensor in EncoderForPreTraining(new_encoder(config)).state_dict().items()

@@ -12,20 +12,15 @@ from bertsmith.inference.predictors.pretraining_heads import PretrainedPredictor
 from bertsmith.models.checkpoints.assembly import load_pretrained, save_pretrained, untrained
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.model_files.metadata import ModelMetadata
-from bertsmith.models.parts.config import BertConfig
 from bertsmith.models.parts.transformer import TransformerEncoder
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from model.examples import small_config
 
 VOCABULARY = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"the a man dog went sat ran to on . ,".split()])
-CONFIG = BertConfig(
-    vocab_size=len(VOCABULARY),
-    hidden_size=32,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=64,
-    max_position_embeddings=16,
+CONFIG = small_config(
+    vocab_size=len(VOCABULARY), num_attention_heads=2, intermediate_size=64, max_position_embeddings=16
 )
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from bertsmith.base.core.randomness import generator
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.model_files.metadata import ModelMetadata
-from bertsmith.models.parts.config import BertConfig
 from bertsmith.tasks.datasets.examples import (
     NEITHER,
     Answer,
@@ -25,33 +24,33 @@ from bertsmith.tasks.specs.settings import HIERARCHICAL
 from bertsmith.tasks.specs.task import TaskSettings, TaskSpec
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from model.examples import small_config
 
 GOOD, BAD, PLAIN = "good fine great".split(), "bad poor awful".split(), "the a film was it and plot of in one".split()
 PEOPLE, PLACES = "anna bert carl".split(), "rome oslo lima".split()
 WORDS = [*GOOD, *BAD, *PLAIN, *PEOPLE, *PLACES, "who", "where", "?", ".", "##s"]
 TOKENIZER = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *WORDS]))
-CONFIG = BertConfig(
-    vocab_size=len(TOKENIZER.vocabulary),
-    hidden_size=32,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    intermediate_size=64,
-    max_position_embeddings=64,
-    initializer_range=0.1,
+CONFIG = small_config(
+    vocab_size=len(TOKENIZER.vocabulary), intermediate_size=64, max_position_embeddings=64, initializer_range=0.1
 )
 SETTINGS = TaskSettings(max_length=32, stride=8)
 
+
+def read_in_parts(max_length: int, stride: int, long_text: str = "windows") -> TaskSettings:
+    """The settings of a task that reads texts longer than a row in several rows."""
+    return TaskSettings(max_length=max_length, stride=stride, long_text=long_text)
+
+
+SENTIMENT = TaskSpec(kind="classification", name="sentiment", labels=("negative", "positive"), settings=SETTINGS)
+PARAPHRASE = TaskSpec(kind="classification", name="paraphrase", labels=("no", "yes"), pair=True, settings=SETTINGS)
+NUMBER = TaskSpec(
+    kind="regression", name="regression", metric="pearson", metrics=("pearson", "spearman"), settings=SETTINGS
+)
+CHOICE = TaskSpec(kind="choice", name="choice", settings=SETTINGS)
+
 SPECS = {
-    "single": TaskSpec(kind="classification", name="sentiment", labels=("negative", "positive"), settings=SETTINGS),
-    "pair": TaskSpec(
-        kind="classification",
-        name="mrpc",
-        labels=("0", "1"),
-        pair=True,
-        metric="f1",
-        metrics=("f1", "accuracy"),
-        settings=SETTINGS,
-    ),
+    "single": SENTIMENT,
+    "pair": dataclasses.replace(PARAPHRASE, name="mrpc", labels=("0", "1"), metric="f1", metrics=("f1", "accuracy")),
     "several labels": TaskSpec(
         kind="classification",
         name="multi-label",
@@ -61,74 +60,21 @@ SPECS = {
         metrics=("micro_f1", "macro_f1", "subset_accuracy"),
         settings=SETTINGS,
     ),
-    "windows": TaskSpec(
-        kind="classification",
-        name="sentiment",
-        labels=("negative", "positive"),
-        settings=TaskSettings(max_length=8, stride=4, long_text="windows"),
-    ),
-    "windows of a pair": TaskSpec(
-        kind="classification",
-        name="paraphrase",
-        labels=("0", "1"),
-        pair=True,
-        settings=TaskSettings(max_length=9, stride=3, long_text="windows"),
-    ),
-    "on the mean": TaskSpec(
-        kind="classification", name="sentiment", labels=("negative", "positive"), reads="mean", settings=SETTINGS
-    ),
-    "windows on the mean": TaskSpec(
-        kind="classification",
-        name="sentiment",
-        labels=("negative", "positive"),
-        reads="mean",
-        settings=TaskSettings(max_length=8, stride=4, long_text="windows"),
-    ),
-    "hierarchical": TaskSpec(
-        kind="classification",
-        name="sentiment",
-        labels=("negative", "positive"),
-        reads="mean",
-        settings=TaskSettings(max_length=8, stride=4, long_text="hierarchical"),
-    ),
-    "hierarchical pair": TaskSpec(
-        kind="classification",
-        name="paraphrase",
-        labels=("no", "yes"),
-        pair=True,
-        reads="cls",
-        settings=TaskSettings(max_length=5, stride=2, long_text="hierarchical"),
-    ),
-    "hierarchical by a BiLSTM": TaskSpec(
-        kind="regression",
-        name="regression",
-        metric="pearson",
-        metrics=("pearson", "spearman"),
-        settings=TaskSettings(max_length=6, stride=3, long_text="hierarchical-bilstm"),
-    ),
-    "on three vectors": TaskSpec(
-        kind="classification", name="sentiment", labels=("negative", "positive"), reads="concat", settings=SETTINGS
-    ),
-    "on the first token": TaskSpec(
-        kind="regression",
-        name="regression",
-        metric="pearson",
-        metrics=("pearson", "spearman"),
-        reads="cls",
-        settings=SETTINGS,
-    ),
-    "on the pair": TaskSpec(
-        kind="classification", name="paraphrase", labels=("no", "yes"), pair=True, reads="pair", settings=SETTINGS
-    ),
-    "on texts apart": TaskSpec(
-        kind="classification", name="paraphrase", labels=("no", "yes"), pair=True, reads="apart", settings=SETTINGS
-    ),
-    "choice on texts apart": TaskSpec(kind="choice", name="choice", reads="apart", settings=SETTINGS),
-    "choice on the pair": TaskSpec(kind="choice", name="choice", reads="pair", settings=SETTINGS),
-    "choice on the mean": TaskSpec(kind="choice", name="choice", reads="mean", settings=SETTINGS),
-    "number": TaskSpec(
-        kind="regression", name="regression", metric="pearson", metrics=("pearson", "spearman"), settings=SETTINGS
-    ),
+    "windows": dataclasses.replace(SENTIMENT, settings=read_in_parts(8, 4)),
+    "windows of a pair": dataclasses.replace(PARAPHRASE, labels=("0", "1"), settings=read_in_parts(9, 3)),
+    "on the mean": dataclasses.replace(SENTIMENT, reads="mean"),
+    "windows on the mean": dataclasses.replace(SENTIMENT, reads="mean", settings=read_in_parts(8, 4)),
+    "hierarchical": dataclasses.replace(SENTIMENT, reads="mean", settings=read_in_parts(8, 4, "hierarchical")),
+    "hierarchical pair": dataclasses.replace(PARAPHRASE, reads="cls", settings=read_in_parts(5, 2, "hierarchical")),
+    "hierarchical by a BiLSTM": dataclasses.replace(NUMBER, settings=read_in_parts(6, 3, "hierarchical-bilstm")),
+    "on three vectors": dataclasses.replace(SENTIMENT, reads="concat"),
+    "on the first token": dataclasses.replace(NUMBER, reads="cls"),
+    "on the pair": dataclasses.replace(PARAPHRASE, reads="pair"),
+    "on texts apart": dataclasses.replace(PARAPHRASE, reads="apart"),
+    "choice on texts apart": dataclasses.replace(CHOICE, reads="apart"),
+    "choice on the pair": dataclasses.replace(CHOICE, reads="pair"),
+    "choice on the mean": dataclasses.replace(CHOICE, reads="mean"),
+    "number": NUMBER,
     "scored vectors": TaskSpec(
         kind="similarity",
         name="similarity",
@@ -159,7 +105,7 @@ SPECS = {
         objective="ranking",
         settings=SETTINGS,
     ),
-    "choice": TaskSpec(kind="choice", name="choice", settings=SETTINGS),
+    "choice": CHOICE,
     "replies by vectors": TaskSpec(
         kind="selection",
         name="response-selection",

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
-from bertsmith.models.parts.config import BertConfig
 from bertsmith.tasks.datasets.examples import ChoiceExample
 from bertsmith.tasks.encoding.units import TaskBatch, micro_batches
 from bertsmith.tasks.specs.choice import ChoiceTask
@@ -21,6 +20,7 @@ from bertsmith.tasks.specs.predictions import ChoicePrediction
 from bertsmith.tasks.specs.task import TaskSettings, TaskSpec
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from model.examples import small_config
 
 TOKENIZER = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *"abcdefghij"]))
 CLS, SEP = TOKENIZER.vocabulary.cls_id, TOKENIZER.vocabulary.sep_id
@@ -39,14 +39,7 @@ def ids(text: str) -> list[int]:
 
 
 def model() -> EncoderForTask:
-    config = BertConfig(
-        vocab_size=len(TOKENIZER.vocabulary),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=48,
-        max_position_embeddings=64,
-    )
+    config = small_config(vocab_size=len(TOKENIZER.vocabulary), max_position_embeddings=64)
     return EncoderForTask(new_encoder(config), task().head, seed=1).double()
 
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from bertsmith.base.core.errors import InputError
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
-from bertsmith.models.parts.config import BertConfig
 from bertsmith.tasks.datasets.examples import Answer, QuestionExample
 from bertsmith.tasks.encoding.units import EncodedExamples, micro_batches
 from bertsmith.tasks.specs.answer_search import with_whole_words
@@ -24,6 +23,7 @@ from bertsmith.tasks.specs.task import TaskSettings, TaskSpec
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from model.examples import small_config
 from oracles import squad_oracle, wordpiece_oracle
 from text.vocabularies import MIXED_VOCABULARY, odd_texts
 
@@ -405,14 +405,7 @@ def test_a_small_model_learns_where_the_answer_is() -> None:
     qa = task(max_length=24)
     asked = [question(f"{'abcd'[n % 4]} e {'abcd'[n // 4 % 4]} 1895 f", "1895", text="c") for n in range(16)]
     features = qa.encode(asked, TOKENIZER, training=True)
-    config = BertConfig(
-        vocab_size=len(LETTERS),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=48,
-        max_position_embeddings=40,
-    )
+    config = small_config(vocab_size=len(LETTERS))
     model = EncoderForTask(new_encoder(config), qa.head, seed=1)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     (batch,) = micro_batches(features, np.arange(len(features)), micro_tokens=10_000, device="cpu")

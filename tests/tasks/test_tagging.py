@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
-from bertsmith.models.parts.config import BertConfig
 from bertsmith.tasks.datasets.examples import TaggedExample
 from bertsmith.tasks.datasets.marked_texts import words_of
 from bertsmith.tasks.encoding.units import NO_LABEL, EncodedExamples, micro_batches
@@ -26,6 +25,7 @@ from bertsmith.tasks.task_data import task_files
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from model.examples import small_config
 
 LETTERS = "abcdefghij"
 TOKENIZER = WordPieceTokenizer(
@@ -317,14 +317,7 @@ def test_the_temperature_softens_the_probability_but_keeps_the_tag() -> None:
 
 
 def test_the_logits_of_a_word_do_not_depend_on_the_batch() -> None:
-    config = BertConfig(
-        vocab_size=len(TOKENIZER.vocabulary),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=48,
-        max_position_embeddings=64,
-    )
+    config = small_config(vocab_size=len(TOKENIZER.vocabulary), max_position_embeddings=64)
     tagging = task(max_length=12)
     net = EncoderForTask(new_encoder(config), tagging.head, seed=1).double()
     sentences = numbered([[1] * 30, [2, 1], [1, 3, 1, 1], [1]], [0, 0, 0, 0])
