@@ -10,6 +10,8 @@ from pathlib import Path
 import check_docs
 import pytest
 
+from written_files import file_with
+
 PAGE = """# Page
 
 ```console
@@ -51,8 +53,7 @@ def test_the_files_of_the_pages_are_written_to_a_new_folder(tmp_path: Path) -> N
 
 
 def test_command_lines_are_found_with_their_changes_and_reasons(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(PAGE, encoding="utf-8")
+    page = file_with(tmp_path / "page.md", PAGE)
     result = [(line.line, line.text, line.why_not) for line in check_docs.command_lines(page)]
     assert result == [
         (4, "first --steps 20000 --out x", ""),
@@ -71,8 +72,7 @@ def test_blocks_between_a_comment_and_a_later_mark_are_found(tmp_path: Path) -> 
 
 
 def test_a_replacement_that_matches_nothing_is_refused(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("<!-- run with: a => b -->\n```console\n$ true\n```\n", encoding="utf-8")
+    page = file_with(tmp_path / "page.md", "<!-- run with: a => b -->\n```console\n$ true\n```\n")
     with pytest.raises(SystemExit, match="correct the mark"):
         list(check_docs.command_lines(page))
 
@@ -132,8 +132,7 @@ def test_a_server_answers_the_lines_after_it_and_is_stopped(
 ) -> None:
     if shutil.which("curl") is None:
         pytest.skip("needs curl")
-    program = tmp_path / "bertsmith"
-    program.write_text(SERVER.format(python=sys.executable, code=code), encoding="utf-8")
+    program = file_with(tmp_path / "bertsmith", SERVER.format(python=sys.executable, code=code))
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))  # the folder of the Python is where programs are
     page = check_docs.ROOT / "README.md"

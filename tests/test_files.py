@@ -26,6 +26,7 @@ from bertsmith.base.storage.files import (
     write_json,
     write_text,
 )
+from written_files import file_with
 
 THING = FolderKind("a thing", (("thing.json",), ("part.*", "index")))
 
@@ -59,8 +60,7 @@ def test_a_file_exists_when_the_block_ends_and_not_before(tmp_path: Path) -> Non
 
 
 def test_an_error_in_the_block_leaves_the_existing_file(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"old")
+    path = file_with(tmp_path / "a.txt", b"old")
     with pytest.raises(ZeroDivisionError), atomic_file(path) as file:
         file.writelines(b"%d" % (1 // number) for number in (1, 0))
     assert (path.read_bytes(), names(tmp_path)) == (b"old", ["a.txt"])
@@ -89,8 +89,7 @@ def test_a_link_in_place_of_the_partial_file_is_never_followed(tmp_path: Path, m
 @pytest.mark.skipif(os.name != "posix", reason="kill -9 of POSIX")
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_a_killed_writer_leaves_the_existing_content_and_the_next_one_cleans_up(tmp_path: Path, kind: str) -> None:
-    old = tmp_path / "old.json"
-    old.write_text("1", encoding="utf-8")
+    old = file_with(tmp_path / "old.json", "1")
     path = old if kind == "file" else folder_with(tmp_path / "out", thing_json="1")
     call, write = {
         "file": ("atomic_file(path)", "out.write(b'2'); out.flush()"),
@@ -236,8 +235,7 @@ def test_os_errors_name_the_path_that_the_user_knows(tmp_path: Path) -> None:
 
 
 def test_a_path_where_no_file_can_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "a.txt"
-    file.write_text("x", encoding="utf-8")
+    file = file_with(tmp_path / "a.txt", "x")
     require_file_place(file)
     require_file_place(tmp_path / "new" / "folder" / "b.txt")
     for wrong, words in ((tmp_path, "found a folder;"), (file / "b.txt", f"found a file at '{file}'")):

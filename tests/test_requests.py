@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,6 +37,7 @@ from bertsmith.base.core.requests import (
 from bertsmith.base.core.settings import Help, field_help, help_field
 from bertsmith.recipes.comparison.request import CompareRequest
 from tasks.task_samples import write_base_model
+from written_files import file_with
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,9 +113,8 @@ def test_a_function_gets_the_values_that_it_has_parameters_for() -> None:
     ],
 )
 def test_what_cannot_be_is_refused_when_the_request_is_made(values: dict[str, object], message: str) -> None:
-    with pytest.raises(bertsmith.BertsmithError) as error:
+    with pytest.raises(bertsmith.BertsmithError, match=re.escape(message)):
         train("model", **values)
-    assert message in str(error.value)
 
 
 @pytest.mark.parametrize("source", ["", 5, None, b"model"])
@@ -141,8 +142,7 @@ def test_the_function_shows_its_parameters_and_their_help() -> None:
 
 def test_a_settings_file_holds_what_was_given_under_the_names_of_the_options(tmp_path: Path) -> None:
     request = train('a "model"\n', seeds=3, pairs={"1": "Claim"}, learning_rate=1e-5, resume=True)
-    path = tmp_path / "settings.toml"
-    path.write_text(to_file(request), encoding="utf-8")
+    path = file_with(tmp_path / "settings.toml", to_file(request))
     assert set(tomllib.loads(to_file(request))) == {"model", "seeds", "map", "learning_rate"}
     values = from_file(Train, path)
     assert Train(**values) == dataclasses.replace(request, resume=False)
@@ -181,11 +181,9 @@ def test_a_request_records_the_addresses_that_were_given_and_not_their_copies() 
     ],
 )
 def test_a_settings_file_that_is_wrong_is_refused_in_one_line(text: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "settings.toml"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(bertsmith.BertsmithError) as error:
+    path = file_with(tmp_path / "settings.toml", text)
+    with pytest.raises(bertsmith.BertsmithError, match=re.escape(message)):
         from_file(Train, path)
-    assert message in str(error.value)
     with pytest.raises(bertsmith.BertsmithError, match="found none"):
         from_file(Train, tmp_path / "missing.toml")
 
@@ -209,8 +207,7 @@ def test_the_template_of_a_command_is_a_settings_file_with_all_its_settings(comm
     lines = list(template(request, TOPICS))
     uncommented = [line.removeprefix("# ") if " = " in line and not line.endswith(" = ") else line for line in lines]
     settings = [line for line in uncommented if line.partition(" = ")[0].isidentifier() or line.startswith("[")]
-    path = tmp_path / "settings.toml"
-    path.write_text("\n".join(settings), encoding="utf-8")
+    path = file_with(tmp_path / "settings.toml", "\n".join(settings))
     values = from_file(request, path)
     required = {field.name for _, field in all_fields(request) if is_required(field)}
     assert not required & values.keys(), "they are left to the command line"
@@ -274,8 +271,7 @@ def test_what_a_file_holds_is_not_remembered_by_the_next_call(tmp_path: Path) ->
     def compare(request: CompareRequest) -> None:
         requests.append(request)
 
-    path = tmp_path / "settings.toml"
-    path.write_text('systems = ["ppmi"]\n[map]\n"a" = "c"\n', encoding="utf-8")
+    path = file_with(tmp_path / "settings.toml", 'systems = ["ppmi"]\n[map]\n"a" = "c"\n')
     command = typer.Typer()
     command.command()(with_request(compare, CompareRequest))
     for arguments in (["--settings", str(path)], []):

@@ -9,6 +9,7 @@ import pytest
 
 from tasks.architecture_samples import write_base_model
 from tasks.task_samples import BAD, GOOD
+from written_files import file_with
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
@@ -79,7 +80,6 @@ def test_a_model_of_one_data_set_is_scored_on_the_others_as_it_is(script, tmp_pa
         assert all(score + other == pytest.approx(1) for score, other in values)
     again = script.main(command)["matrix"]
     assert again == matrix
-    other = tmp_path / "c.tsv"
-    other.write_text("text\tlabel\na\tx\nb\ty\n", encoding="utf-8")
+    other = file_with(tmp_path / "c.tsv", "text\tlabel\na\tx\nb\ty\n")
     with pytest.raises(SystemExit, match="the same labels"):
         script.main([*command, "--task", f"c:classification={other},{other}"])

@@ -20,6 +20,7 @@ from bertsmith.tasks.specs.classification import ClassificationTask
 from bertsmith.text.corpus.shards import Corpus
 from tasks.architecture_samples import write_base_model
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
+from written_files import file_with
 
 ONCE: dict[str, Any] = {"seeds": 1, "epochs": 1, "batch_size": 4, "max_length": 16, "continue_steps": 2}
 
@@ -32,9 +33,7 @@ def base(tmp_path: Path) -> Path:
 @pytest.fixture
 def text(tmp_path: Path) -> Path:
     """Unlabelled text of ten documents."""
-    path = tmp_path / "text.txt"
-    path.write_text("\n\n".join(f"{words(9, n)} .\n{words(7, n + 50)} ." for n in range(10)), encoding="utf-8")
-    return path
+    return file_with(tmp_path / "text.txt", "\n\n".join(f"{words(9, n)} .\n{words(7, n + 50)} ." for n in range(10)))
 
 
 @pytest.fixture
@@ -160,8 +159,7 @@ def test_a_missing_head_is_new_and_characters_outside_the_vocabulary_are_reporte
     monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
     model = ModelMetadata(task="pretraining")
     save_pretrained(tmp_path / "encoder", untrained(CONFIG, 3), TOKENIZER, model, trained=("pooler",))
-    text = tmp_path / "text.txt"
-    text.write_text(f"{words(70)} xyz zyx .\n", encoding="utf-8")
+    text = file_with(tmp_path / "text.txt", f"{words(70)} xyz zyx .\n")
     finetune(tmp_path / "encoder", "classification", tmp_path / "run", train=labelled, continue_on=text, **ONCE)
     lines = capsys.readouterr().err.splitlines()
     assert lines.count("missing from the initial model, so randomly initialized: mlm") == 1

@@ -24,6 +24,7 @@ from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.task_files import read_examples
 from tasks.task_samples import write_base_model
+from written_files import file_with
 
 WORDS = {"animal": "cat dog horse cow", "fruit": "apple pear plum fig", "tool": "hammer saw drill axe"}
 FLIPPED = {3: "tool", 22: "animal", 41: "fruit"}
@@ -156,8 +157,7 @@ def test_a_corrected_table_can_be_audited_again_and_keeps_the_first_labels(audit
 def test_a_corrected_table_has_the_fields_that_only_later_records_have(tmp_path: Path) -> None:
     rows = rows_of_table()
     rows[4]["author"] = "Ann"
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    path = file_with(tmp_path / "rows.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     folder = bertsmith.audit_labels(path, tmp_path / "out").folder
     corrected = list(csv.DictReader((folder / "corrected.csv").read_text(encoding="utf-8").splitlines()))
     assert [row["author"] for row in corrected[3:6]] == ["", "Ann", ""]

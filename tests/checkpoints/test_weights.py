@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from bertsmith.base.core.errors import BertsmithError, CheckpointError, InputError
 from bertsmith.models.checkpoints import weights
 from bertsmith.models.checkpoints.weights import read_weights, write_safetensors
+from written_files import file_with
 
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(3, dtype=torch.float16)}
 
@@ -45,8 +46,7 @@ def test_shards_are_combined(tmp_path, ending):
     for name, tensor in TENSORS.items():
         places[name] = f"part-{name}.{ending}"
         (save_file if ending == "safetensors" else torch.save)({name: tensor}, tmp_path / places[name])
-    index = tmp_path / f"{whole}.index.json"
-    index.write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    index = file_with(tmp_path / f"{whole}.index.json", json.dumps({"metadata": {}, "weight_map": places}))
     assert same(read_weights(tmp_path))
     index.write_text(json.dumps({"weight_map": {**places, "c": places["a"]}}))
     with pytest.raises(CheckpointError, match=rf"part-a.{ending} \(lacks: c\)"):

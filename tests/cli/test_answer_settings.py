@@ -7,6 +7,7 @@ import pytest
 
 from bertsmith import load
 from cli.test_predicting import write_model
+from written_files import file_with
 
 LINES = ["anna was in rome", "the plot of the film , in oslo", ""]
 OPTIONS = {"beam": 3, "answers": 2, "length_penalty": 0.5, "no_repeat_ngram": 2, "min_target_length": 2}
@@ -28,8 +29,7 @@ def test_predict_searches_as_the_library_does_for_lines_and_for_a_table(run, wri
     written = [json.loads(line) for line in result.out.splitlines()]
     assert [row["text"] for row in written] == [row["text"] for row in expected]
     assert [len(row["answers"]) for row in written] == [2, 2, 1]
-    table = tmp_path / "table.csv"
-    table.write_text("source\n" + "".join(f'"{line}"\n' for line in LINES[:2]), encoding="utf-8")
+    table = file_with(tmp_path / "table.csv", "source\n" + "".join(f'"{line}"\n' for line in LINES[:2]))
     result = run("predict", "--model", writer, "--data", table, *TYPED)
     assert result.out.splitlines() == [" ".join(row["text"].split()) for row in expected[:2]]
 

@@ -15,6 +15,7 @@ from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.parts.head_inputs import APART, OF_TWO_TEXTS
 from tasks.architecture_samples import OTHERS, WITH_OWN_TOKENIZER, change_json, tokenizer_of, write_peer
 from tasks.test_every_task import write_file
+from written_files import file_with
 
 EVERY = pytest.mark.parametrize("architecture", OTHERS)
 CPU = ("--device", "cpu")
@@ -42,9 +43,7 @@ def pretrained(architecture: str, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def lines(tmp_path: Path) -> Path:
-    path = tmp_path / "texts.txt"
-    path.write_text(TEXTS, encoding="utf-8")
-    return path
+    return file_with(tmp_path / "texts.txt", TEXTS)
 
 
 @EVERY

@@ -11,6 +11,7 @@ from bertsmith.models.checkpoints.huggingface import read_model_folder
 from bertsmith.text.tokenizers.normalize import TextRules
 from export.export_models import write_task
 from tasks.task_samples import TOKENIZER, examples_of
+from written_files import file_with
 
 
 def test_a_model_goes_to_google_and_back_bit_for_bit(run, tmp_path: Path, model: Path) -> None:
@@ -60,8 +61,7 @@ def test_a_google_checkpoint_is_run_and_the_comparison_is_printed(run, tmp_path:
 def test_a_labelled_file_is_read_with_the_options_of_evaluate(run, tmp_path: Path) -> None:
     source = write_task(tmp_path / "model", "single")
     rows = [{"id": 7, "body": example.first, "verdict": example.label} for example in examples_of("single", 12)]
-    data = tmp_path / "dev.jsonl"
-    data.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    data = file_with(tmp_path / "dev.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
     run("convert", source, tmp_path / "out", "--to", "google", "--data", data).refuses("name it with --label-column")
     options = ["--data", data, "--task", "classification", "--text-column", "body", "--label-column", "verdict"]
     run("convert", source, tmp_path / "out", "--to", "google", *options).succeeds()
@@ -95,8 +95,7 @@ def test_file_options_need_a_file(run, tmp_path: Path, model: Path, options: lis
 def test_an_existing_folder_is_only_overwritten_on_request(run, tmp_path: Path, model: Path) -> None:
     there = tmp_path / "google"
     run("convert", model, there, "--to", "google").succeeds()
-    marker = there / "mine.txt"
-    marker.write_text("keep", encoding="utf-8")
+    marker = file_with(there / "mine.txt", "keep")
     run("convert", model, there, "--to", "google").refuses()
     assert marker.read_text(encoding="utf-8") == "keep"
     run("convert", model, there, "--to", "google", "--replace").succeeds()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.text.corpus.shards import Corpus
+from written_files import file_with
 
 
 @pytest.fixture
@@ -75,8 +76,7 @@ def test_a_vocabulary_that_does_not_fit_the_model_is_reported(
 
 @pytest.mark.parametrize("content", [b"", b"\x00\x01\x02binary\x00"])
 def test_a_file_without_text_is_one_line(run, tmp_path: Path, vocabulary: Path, content: bytes) -> None:
-    file = tmp_path / "bad.txt"
-    file.write_bytes(content)
+    file = file_with(tmp_path / "bad.txt", content)
     run("corpus", file, "--vocab", vocabulary, "--out", tmp_path / "corpus").refuses("bad.txt")
     assert not (tmp_path / "corpus").exists()
 
@@ -126,8 +126,7 @@ def test_languages_are_sampled_and_reported(run, tmp_path: Path, vocabulary: Pat
 
 
 def test_rules_for_scripts_without_spaces_go_from_the_corpus_into_the_model(run, tmp_path: Path) -> None:
-    text = tmp_path / "th.txt"
-    text.write_text("ประเทศไทยสวยงามมากที่สุดในโลก\nเมืองไทยเป็นเมืองที่น่าอยู่\n" * 3, encoding="utf-8")
+    text = file_with(tmp_path / "th.txt", "ประเทศไทยสวยงามมากที่สุดในโลก\nเมืองไทยเป็นเมืองที่น่าอยู่\n" * 3)
     vocabulary, folder, out = tmp_path / "vocab.txt", tmp_path / "corpus", tmp_path / "run"
     rules = ("--cased", "--rules", "unspaced")
     run("vocab", text, *rules, "--size", 90, "--out", vocabulary).succeeds()

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 import bertsmith
-from search.test_disambiguation import GLOSSES, model, table
+from search.test_disambiguation import GLOSSES, model
+from written_files import file_of_records
 
 __all__ = ["model"]  # a fixture
 
@@ -18,8 +19,8 @@ def test_pairs_are_made_and_a_model_that_was_trained_on_them_chooses(run, model:
         for end in ("", ".", "?", "rome")
         for sense, text in senses.items()
     ]
-    words = table(tmp_path / "words.jsonl", [*rows, {"lemma": "oslo", "sense": "oslo-9", "text": "oslo"}])
-    glosses = table(tmp_path / "glosses.jsonl", GLOSSES)
+    words = file_of_records(tmp_path / "words.jsonl", [*rows, {"lemma": "oslo", "sense": "oslo-9", "text": "oslo"}])
+    glosses = file_of_records(tmp_path / "glosses.jsonl", GLOSSES)
     pairs = tmp_path / "pairs.csv"
     made = run("gloss-pairs", words, "--glosses", glosses, "--out", pairs)
     assert made.out == f"{pairs}: 16 pairs, 8 of them yes\n"
@@ -29,7 +30,7 @@ def test_pairs_are_made_and_a_model_that_was_trained_on_them_chooses(run, model:
         "--seeds", 1, "--no-baselines", "--out", tmp_path / "run", "--device", "cpu", "--max-length", 32,
     )  # fmt: skip
     assert trained.code == 0, trained.err
-    table(words, rows)
+    file_of_records(words, rows)
     answered = run(
         "disambiguate", words, "--glosses", glosses, "--pair-model", tmp_path / "run", "--evaluate", "--device", "cpu",
         "--out", tmp_path / "answers.jsonl",

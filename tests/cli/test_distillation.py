@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import HAM, SPAM
+from written_files import file_with
 
 pytestmark = pytest.mark.usefixtures("drawn_charts")
 
@@ -21,8 +22,7 @@ def teacher(run, model: Path, mails: Path, tmp_path: Path) -> Path:
 
 
 def test_a_student_is_trained_resumed_and_used(run, teacher: Path, mails: Path, tmp_path: Path) -> None:
-    lines = tmp_path / "more.txt"
-    lines.write_text(f"{SPAM}\n{HAM}\n", encoding="utf-8")
+    lines = file_with(tmp_path / "more.txt", f"{SPAM}\n{HAM}\n")
     command = (
         "distill", "--teacher", teacher, "--train", mails, "--dev", mails, "--unlabelled", lines, "--layers", 1,
         "--seeds", 1, "--epochs", 2, "--no-without-teacher", "--out", tmp_path / "student",
@@ -60,8 +60,7 @@ def test_a_mistake_is_one_line(
 
 
 def test_a_student_is_taught_on_a_corpus(run, model: Path, tmp_path: Path) -> None:
-    text = tmp_path / "text.txt"
-    text.write_text(f"{SPAM} . {HAM} .\n\n{HAM} . {SPAM} .\n\n" * 8, encoding="utf-8")
+    text = file_with(tmp_path / "text.txt", f"{SPAM} . {HAM} .\n\n{HAM} . {SPAM} .\n\n" * 8)
     run("corpus", text, "--model", model, "--out", tmp_path / "corpus").succeeds()
     result = run(
         "distill", "corpus", tmp_path / "corpus", "--teacher", model, "--layers", 1, "--steps", 2, "--max-length", 16,

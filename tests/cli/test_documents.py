@@ -12,6 +12,7 @@ from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.tasks.specs.predictions import AnswerPrediction
 from bertsmith.text.documents.forms import FORMS
 from cli.test_predicting import write_model
+from written_files import file_with
 
 LINES = ["The plot of Anna's film , in Rome .", "", "Bert was  great , and", "Carl was it ; good film , bad plot ."]
 LONG = "\n".join([*LINES, *["the film was and plot of in one" for _ in range(30)], "Oslo , who was fine ."])
@@ -20,9 +21,7 @@ QUESTION = "where was Anna ?"
 
 @pytest.fixture
 def document(tmp_path: Path) -> Path:
-    path = tmp_path / "document.txt"
-    path.write_text(LONG + "\n", encoding="utf-8")
-    return path
+    return file_with(tmp_path / "document.txt", LONG + "\n")
 
 
 @pytest.fixture

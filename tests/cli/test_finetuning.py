@@ -15,6 +15,7 @@ from bertsmith.tasks.specs import named_tasks
 from cli.conftest import HAM, SPAM
 from processors import pretend
 from tasks.task_samples import CONFIG, TOKENIZER
+from written_files import file_with
 
 pytestmark = pytest.mark.usefixtures("drawn_charts")
 
@@ -36,8 +37,7 @@ def test_a_spam_filter_is_trained_evaluated_and_used(run, tuned: Path, mails: Pa
     scored = run("evaluate", "--model", tuned / "model", "--data", mails, "--json")
     assert json.loads(scored.out)["scores"]["accuracy"] == 1.0
     assert f"'{mails}' is the training file of this model" in scored.err
-    others = mails.with_name("others.csv")
-    others.write_text(mails.read_text() + f"{SPAM},Spam\n")
+    others = file_with(mails.with_name("others.csv"), mails.read_text() + f"{SPAM},Spam\n")
     on_others = run("evaluate", "--model", tuned / "model", "--data", others).succeeds()
     assert "training file" not in on_others.err
     answer = run("predict", "--model", tuned / "model", stdin=f"{SPAM}\n{HAM}\n".encode())
@@ -69,8 +69,7 @@ def test_pre_training_continues_on_text_first(run, model: Path, mails: Path, tmp
     alone = run(*command, "--continue-minutes", 1)
     errors = [line for line in alone.err.splitlines() if not line.startswith("warning: ")]
     assert (alone.code, alone.out, len(errors)) == (1, "", 1)
-    text = tmp_path / "text.txt"
-    text.write_text(f"{SPAM} . {HAM} .\n\n{HAM} . {SPAM} .\n" * 4, encoding="utf-8")
+    text = file_with(tmp_path / "text.txt", f"{SPAM} . {HAM} .\n\n{HAM} . {SPAM} .\n" * 4)
     run(*command, "--continue-on", text, "--continue-steps", 2).succeeds()
     assert json.loads((tmp_path / "run" / "report.json").read_text())["pretraining"]["steps"] == 2
     assert (tmp_path / "run" / "continued" / "run" / "report.html").is_file()
@@ -80,8 +79,7 @@ def test_pre_training_continues_from_a_model_without_a_pooler(run, mails: Path, 
     """What the head reads, and so whether it can have a linear start, is known only after that."""
     metadata = ModelMetadata(task="pretraining", objective="mlm")
     save_pretrained(tmp_path / "bare", untrained(CONFIG, seed=3), TOKENIZER, metadata, trained=("mlm",))
-    text = tmp_path / "text.txt"
-    text.write_text("the film was good .\n\nanna was in rome .\n" * 8, encoding="utf-8")
+    text = file_with(tmp_path / "text.txt", "the film was good .\n\nanna was in rome .\n" * 8)
     result = run(
         "finetune", "--model", tmp_path / "bare", "--task", "classification", "--train", mails, "--out",
         tmp_path / "run", "--seeds", 1, "--epochs", 1, "--max-length", 16, "--continue-on", text, "--continue-steps", 2,
@@ -140,8 +138,7 @@ def test_a_wrong_line_is_named(run, tuned: Path, line: bytes, message: str) -> N
 def test_an_unknown_label_in_the_dev_file_is_named_with_its_row_and_a_miss(
     run, model: Path, mails: Path, tmp_path: Path
 ) -> None:
-    dev = tmp_path / "dev.csv"
-    dev.write_text(f"text,label\n{SPAM},Spam\n{HAM},Not Spam\nthe store,Sapm\nthe store,Sapm\n", encoding="utf-8")
+    dev = file_with(tmp_path / "dev.csv", f"text,label\n{SPAM},Spam\n{HAM},Not Spam\nthe store,Sapm\nthe store,Sapm\n")
     told = f"unknown to the model, scored as a miss: 'Sapm' (2 times, first in line 4 of '{dev}')"
     result = run(
         "finetune", "--model", model, "--task", "classification", "--train", mails, "--dev", dev, "--out",
@@ -159,8 +156,7 @@ def test_an_unknown_label_in_the_dev_file_is_named_with_its_row_and_a_miss(
 
 
 def test_unknown_labels_of_training_rows_are_refused_all_of_them_named(run, model: Path, tmp_path: Path) -> None:
-    path = tmp_path / "train.csv"
-    path.write_text("text,label\na,Spam\nb,Not Spam\nc,Sapm\nd,Sapm\ne,Ham\n", encoding="utf-8")
+    path = file_with(tmp_path / "train.csv", "text,label\na,Spam\nb,Not Spam\nc,Sapm\nd,Sapm\ne,Ham\n")
     result = run("finetune", "--model", model, "--task", "spam", "--train", path, "--out", tmp_path / "run")
     assert result.code == 1
     assert result.err.splitlines()[-1].endswith(
@@ -182,8 +178,7 @@ def test_unknown_labels_of_training_rows_are_refused_all_of_them_named(run, mode
 def test_a_training_file_without_usable_labels_is_refused(
     run, model: Path, tmp_path: Path, content: str, message: str
 ) -> None:
-    path = tmp_path / "bad.csv"
-    path.write_text(content, encoding="utf-8")
+    path = file_with(tmp_path / "bad.csv", content)
     result = run(
         "finetune", "--model", model, "--task", "classification", "--train", path, "--out", tmp_path / "run"
     )  # fmt: skip
@@ -205,8 +200,7 @@ def test_an_unknown_task_suggests_the_nearest_name(run, model: Path, tmp_path: P
 def test_a_dev_file_of_another_task_is_one_line(
     run, model: Path, mails: Path, tmp_path: Path, dev: str, message: str
 ) -> None:
-    path = tmp_path / "dev.csv"
-    path.write_text(dev, encoding="utf-8")
+    path = file_with(tmp_path / "dev.csv", dev)
     result = run(
         "finetune", "--model", model, "--task", "classification", "--train", mails, "--dev", path, "--out",
         tmp_path / "run",

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from bertsmith.app.cli.options import print_json
 from bertsmith.base.core.progress import visible
 from cli.test_predicting import write_model
+from written_files import file_with
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="files of POSIX")
 
@@ -154,8 +155,7 @@ def test_controls_in_a_text_are_visible_as_escapes() -> None:
 
 def hostile_command(name: str, model: Path, folder: Path) -> tuple[list[object], bytes]:
     """A command whose output holds the escape of a file, of a label or of its arguments; and its stdin."""
-    text = folder / "text.txt"
-    text.write_text(f"the {CLEAR} man\nhe bought\n")
+    text = file_with(folder / "text.txt", f"the {CLEAR} man\nhe bought\n")
     if name == "search":
         return ["search", text, "--bm25", "--query", "man"], b""
     if name == "contexts":

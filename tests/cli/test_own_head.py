@@ -13,6 +13,7 @@ from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.rewriting import convert
 from cli.conftest import write_mails
 from tasks.task_samples import write_base_model
+from written_files import file_with
 
 SPAM, HAM = "a good film", "the plot was bad"
 PROGRAM = """
@@ -62,8 +63,7 @@ def test_it_is_scored_asked_and_converted(run, folder: Path, tmp_path: Path) -> 
     assert json.loads(scored.out)["examples"] == 24
     answer = run("predict", "--model", tuned, *head, stdin=f"{SPAM}\n{HAM}\n".encode())
     assert (answer.code, len(answer.out.splitlines())) == (0, 2)
-    asked = tmp_path / "asked.txt"
-    asked.write_text(f"{SPAM}\n{HAM}\n", encoding="utf-8")
+    asked = file_with(tmp_path / "asked.txt", f"{SPAM}\n{HAM}\n")
     run("embed", asked, "--model", tuned, "--out", tmp_path / "vectors.npy").succeeds()
 
     converted = run("convert", tuned, tmp_path / "copy", "--to", "huggingface")

@@ -15,6 +15,7 @@ from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.tasks.specs.kinds import task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER
+from written_files import file_with
 
 
 def write_model(path: Path, kind: str, bias: tuple[float, ...] = (), *, ours: bool = True) -> Path:
@@ -207,8 +208,7 @@ def test_chosen_sentences_are_printed_and_json_says_where_they_are(run, tmp_path
     assert [len(answer["scores"]) for answer in answers] == [2, 0, 2]
     for answer, source in zip(answers, ("anna was good. it was in rome.", "", "a film it was bad ."), strict=True):
         assert [source[row["start"] : row["end"]] for row in answer["sentences"]] == [answer["text"]] * bool(source)
-    table = tmp_path / "sources.csv"
-    table.write_text("document,year\nanna was good. it was in rome.,1\n", encoding="utf-8")
+    table = file_with(tmp_path / "sources.csv", "document,year\nanna was good. it was in rome.,1\n")
     run("predict", "--model", model, "--data", table, "--out", tmp_path / "chosen.csv").succeeds()
     assert (tmp_path / "chosen.csv").read_text(encoding="utf-8").splitlines()[1].endswith(f",1,{answers[0]['text']}")
     wrong = run("predict", "--model", model, stdin=b'{"source": ["a film", 3]}\n')
@@ -223,8 +223,7 @@ def test_texts_are_printed_one_a_line_and_json_has_all_answers(run, tmp_path: Pa
     assert [len(answer["answers"]) for answer in answers] == [2, 1, 2]
     assert answers[1]["text"] == ""
     assert "empty texts" not in printed.err, "the empty text is not written by the model"
-    table = tmp_path / "sources.csv"
-    table.write_text("document,year\nanna rome,1\noslo,2\n", encoding="utf-8")
+    table = file_with(tmp_path / "sources.csv", "document,year\nanna rome,1\noslo,2\n")
     run("predict", "--model", model, "--data", table, "--out", tmp_path / "written.csv").succeeds()
     rows = (tmp_path / "written.csv").read_text(encoding="utf-8").splitlines()
     assert rows == [
@@ -232,8 +231,7 @@ def test_texts_are_printed_one_a_line_and_json_has_all_answers(run, tmp_path: Pa
         f"anna rome,1,{answers[0]['text']}",
         f"oslo,2,{answers[2]['text']}",
     ]
-    pairs = tmp_path / "pairs.tsv"
-    pairs.write_text("anna rome\toslo\nbert\trome\n", encoding="utf-8")
+    pairs = file_with(tmp_path / "pairs.tsv", "anna rome\toslo\nbert\trome\n")
     run("predict", "--model", model, "--data", pairs).succeeds()
     refused = run("predict", "--model", model, "--data", pairs, "--out", tmp_path / "other.csv").err
     assert "a first line with the names of the columns" in refused

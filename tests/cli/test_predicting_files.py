@@ -16,6 +16,7 @@ from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.specs.settings import TaskSettings
 from bertsmith.tasks.specs.task import TaskSpec
 from cli.test_predicting import write_model
+from written_files import file_with
 
 TABLE = '\ufeffid;body;other\r\n1;"the film; it\r\nwas good";x\r\n2; ;y\r\n3;the plot;z\r\n'
 
@@ -76,8 +77,7 @@ def test_a_csv_file_keeps_its_form(run, tmp_path: Path, separator: str, end: str
 
 
 def test_predictions_that_the_encoding_of_the_table_lacks_are_refused(tmp_path: Path) -> None:
-    table = tmp_path / "in.csv"
-    table.write_bytes("text;a\nl'été;1\n".encode("cp1252"))
+    table = file_with(tmp_path / "in.csv", "text;a\nl'été;1\n".encode("cp1252"))
     location = f"line 2 of '{table}'"
     form = (table, ["text", "a"], ["prediction"])
     written = _with_cells(*form, {location: {"prediction": "été"}}, "cp1252")

@@ -14,15 +14,14 @@ from bertsmith.inference.search.index import PassageIndex
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.loading import load_embedder
 from processors import pretend
+from written_files import file_with
 
 PASSAGES = "the man went to the store\nhe bought a mask\n\nthe tweet was by a man ,\na b c d e\n"
 
 
 @pytest.fixture
 def passages(tmp_path: Path) -> Path:
-    path = tmp_path / "passages.txt"
-    path.write_text(PASSAGES, encoding="utf-8")
-    return path
+    return file_with(tmp_path / "passages.txt", PASSAGES)
 
 
 @pytest.fixture
@@ -65,8 +64,7 @@ def test_passages_are_found_by_vectors_by_words_and_by_both(run, model: Path, pa
 
 
 def test_a_search_by_words_can_count_the_pieces_of_a_model(run, model: Path, tmp_path: Path) -> None:
-    texts = tmp_path / "texts.txt"
-    texts.write_text("masking\nhe came home\n", encoding="utf-8")
+    texts = file_with(tmp_path / "texts.txt", "masking\nhe came home\n")
     command = ["search", texts, "--bm25", "--query", "mask", "--json"]
     assert json.loads(run(*command).out)["passages"] == []
     result = run(*command, "--bm25-words", "pieces", "--model", model)
@@ -100,8 +98,7 @@ def test_queries_and_passages_are_read_with_the_prompts_of_the_model(
 
 
 def test_a_file_of_queries_has_an_answer_each(run, model: Path, passages: Path, tmp_path: Path) -> None:
-    queries = tmp_path / "queries.jsonl"
-    queries.write_text('{"id": "q1", "text": "a tweet"}\n{"id": "q2", "text": "zzz"}\n', encoding="utf-8")
+    queries = file_with(tmp_path / "queries.jsonl", '{"id": "q1", "text": "a tweet"}\n{"id": "q2", "text": "zzz"}\n')
     result = run("search", passages, "--bm25", "--queries", queries, "--top", 1)
     assert result.out.splitlines()[0] == "q1: a tweet"
     assert result.out.splitlines()[-1] == "q2: zzz"
@@ -138,8 +135,7 @@ def test_only_an_index_is_overwritten_and_no_message_suggests_removing_other_fil
 
 
 def test_senses_are_never_drawn_over_the_text(run, model: Path, tmp_path: Path) -> None:
-    text = tmp_path / "text.html"
-    text.write_text("the man went\na man bought a mask\n", encoding="utf-8")
+    text = file_with(tmp_path / "text.html", "the man went\na man bought a mask\n")
     result = run("senses", "man", text, "--model", tmp_path / "absent", "--out", text, "--replace")
     result.refuses("apart from the input")
 
@@ -271,8 +267,7 @@ def test_the_columns_of_passages_and_queries_are_named_apart(run, tmp_path: Path
 
 
 def test_contexts_of_a_word_are_grouped_and_drawn(run, model: Path, tmp_path: Path) -> None:
-    text = tmp_path / "text.txt"
-    text.write_text("the man went\nThe store , the man\n\na man bought a mask\nhe went\n", encoding="utf-8")
+    text = file_with(tmp_path / "text.txt", "the man went\nThe store , the man\n\na man bought a mask\nhe went\n")
     command = ["senses", "man", text, "--model", model]
     result = run(*command, "--clusters", 2, "--beside", "he", "--out", tmp_path / "senses.html").succeeds()
     lines = result.out.splitlines()
@@ -310,8 +305,7 @@ def test_a_word_in_two_sentences_is_compared_with_its_static_vector(run, model: 
 
 def test_the_nearest_contexts_of_each_sentence_are_found_in_a_text(run, model: Path, tmp_path: Path) -> None:
     first, second = "The man went to the store.", "He bought a man, a tweet."
-    text = tmp_path / "text.txt"
-    text.write_text(f"{second}\n{first}\n{first}\nA b c d e man!\n\nHe went.\n", encoding="utf-8")
+    text = file_with(tmp_path / "text.txt", f"{second}\n{first}\n{first}\nA b c d e man!\n\nHe went.\n")
     command = ["contexts", "man", first, second, "--model", model, "--text", text]
     answer = json.loads(run(*command, "--top", 2, "--json").out)
     for sentence, context in zip((first, second), answer["contexts"], strict=True):
@@ -328,8 +322,7 @@ def test_the_nearest_contexts_of_each_sentence_are_found_in_a_text(run, model: P
 
 
 def test_a_word_in_two_sentences_has_one_vector_without_context(run, model: Path, tmp_path: Path) -> None:
-    vectors = tmp_path / "vectors.txt"
-    vectors.write_text("4 2\nman 1 0\nwoman 0.8 0.6\nstore 0 1\nMan -1 0\n", encoding="utf-8")
+    vectors = file_with(tmp_path / "vectors.txt", "4 2\nman 1 0\nwoman 0.8 0.6\nstore 0 1\nMan -1 0\n")
     command = ["contexts", "man", "The man went to the store", "he bought a man , a tweet", "--model", model]
     result = run(*command, "--vectors", vectors, "--top", 2).succeeds()
     assert result.out.splitlines()[-1] == (

@@ -14,6 +14,7 @@ from bertsmith.text.tokenizers.vocabulary import Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from model_files.test_sentencepiece_file import write_model
 from tasks.architecture_samples import unigram_pieces
+from written_files import file_with
 
 
 def test_lines_become_pieces(run, vocabulary: Path) -> None:
@@ -151,8 +152,7 @@ def test_the_rules_of_the_original_code_can_be_chosen(run, vocabulary: Path) -> 
 
 @pytest.mark.parametrize("command", [["tokenize"], ["inputs", "the man"]])
 def test_a_casing_mismatch_is_reported(run, tmp_path: Path, vocabulary: Path, command: list[str]) -> None:
-    capitals = tmp_path / "capitals.txt"
-    capitals.write_text(vocabulary.read_text(encoding="utf-8") + "Paris\n", encoding="utf-8")
+    capitals = file_with(tmp_path / "capitals.txt", vocabulary.read_text(encoding="utf-8") + "Paris\n")
     assert run(*command, "--vocab", vocabulary).err == ""
     assert run(*command, "--vocab", capitals, "--cased").err == ""
     for options, words in (

@@ -20,15 +20,14 @@ from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.loading import load_embedder, load_token_features
 from bertsmith.inference.vectors.writers import NpyWriter, ParquetWriter
 from bertsmith.tasks.datasets import text_lines
+from written_files import file_with
 
 LINES = ["the man went to the store", "", "he bought a tweet", "a b c " * 20, "the man went to the store", "d e"]
 
 
 @pytest.fixture
 def text(tmp_path: Path) -> Path:
-    path = tmp_path / "text.txt"
-    path.write_text("\n".join(LINES) + "\n", encoding="utf-8")
-    return path
+    return file_with(tmp_path / "text.txt", "\n".join(LINES) + "\n")
 
 
 @pytest.fixture(autouse=True)
@@ -179,8 +178,7 @@ def test_an_interrupted_job_resumes_and_is_byte_identical(
 
 @pytest.mark.parametrize("flags", [[], ["--replace"]])
 def test_the_index_of_vectors_is_never_written_over_the_texts(run, model, tmp_path, flags):
-    tokens = tmp_path / "a.tokens.jsonl"
-    tokens.write_text('{"word": "store"}\n')
+    tokens = file_with(tmp_path / "a.tokens.jsonl", '{"word": "store"}\n')
     result = run("features", tokens, "--column", "word", "--model", model, "--out", tmp_path / "a.npy", *flags)
     result.refuses("apart from the input")
     assert [path.name for path in tmp_path.glob("a.*")] == [tokens.name]

@@ -13,6 +13,7 @@ from bertsmith.text.documents import words
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 from bertsmith.text.vocabularies.learn import learn_vocabulary
 from bertsmith.text.vocabularies.word_counts import count_words
+from written_files import file_with
 
 SENTENCES = [
     "She was tweeting, he was tweeting: tweet after tweet.",
@@ -69,8 +70,7 @@ def test_the_same_text_gives_the_same_file_and_capitals_stay_if_wanted(run, tmp_
 
 
 def test_a_vocabulary_may_be_learned_by_the_rules_of_the_original_code(run, tmp_path: Path) -> None:
-    text = tmp_path / "greek.txt"
-    text.write_text("ΟΔΟΣ λόγος\n" * 20, encoding="utf-8")
+    text = file_with(tmp_path / "greek.txt", "ΟΔΟΣ λόγος\n" * 20)
     for rules, keeps_final in (("huggingface", False), ("google", True)):
         run("vocab", text, "--size", 25, "--out", tmp_path / rules, "--rules", rules).succeeds()
         # The original code makes a final sigma of the last letter.
@@ -104,8 +104,7 @@ def test_many_files_share_a_line_of_the_report(run, tmp_path, texts, monkeypatch
     ],
 )
 def test_unusable_text_is_one_line(run, tmp_path, content, options, words) -> None:
-    file = tmp_path / "text.txt"
-    file.write_bytes(content)
+    file = file_with(tmp_path / "text.txt", content)
     run("vocab", file, "--out", tmp_path / "vocab.txt", *options).refuses(words)
     assert not (tmp_path / "vocab.txt").exists()
 
@@ -115,8 +114,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_word_is_counted(
     run, tmp_path, texts, option, monkeypatch
 ) -> None:
     monkeypatch.setattr(words, "count_files", None)
-    file = tmp_path / "file"
-    file.write_bytes(b"mine")
+    file = file_with(tmp_path / "file", b"mine")
     for target in (texts, file / "vocab.txt"):
         places = {"--out": tmp_path / "vocab.txt"} | {option: target}
         result = run("vocab", texts, *(part for pair in places.items() for part in pair))
@@ -125,8 +123,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_word_is_counted(
 
 
 def test_bytes_that_are_not_utf8_are_counted(run, tmp_path) -> None:
-    file = tmp_path / "text.txt"
-    file.write_bytes(b"the man went to the store\nhe \xff bought \xfe\n" * 5)
+    file = file_with(tmp_path / "text.txt", b"the man went to the store\nhe \xff bought \xfe\n" * 5)
     result = run("vocab", file, "--size", 40, "--out", tmp_path / "vocab.txt")
     result.refuses("found the byte 0xff in line 2, not UTF-8; save it as UTF-8, or name its encoding")
     result = run("vocab", file, "--size", 40, "--out", tmp_path / "vocab.txt", "--bad-bytes", "drop").succeeds()
@@ -184,8 +181,7 @@ def test_languages_are_weighted_and_reported_one_by_one(run, tmp_path: Path) -> 
 
 
 def test_a_report_of_the_library_alone_does_not_overwrite_a_file(tmp_path: Path, texts: Path) -> None:
-    report = tmp_path / "report.json"
-    report.write_text('["mine"]', encoding="utf-8")
+    report = file_with(tmp_path / "report.json", '["mine"]')
     with pytest.raises(InputError, match=r"report\.json"):
         bertsmith.learn_vocabulary([texts], 90, report=report)
     assert report.read_text(encoding="utf-8") == '["mine"]'

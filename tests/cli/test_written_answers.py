@@ -20,6 +20,7 @@ from bertsmith.tasks.specs.named_tasks import with_metric
 from bertsmith.tasks.specs.predictions import TextPrediction
 from cli.test_predicting import write_model
 from tasks.task_samples import SPECS
+from written_files import file_with
 
 PARAGRAPHS = ["The plot of Anna's film ,\nin Rome .", "Bert was  great , and", "Carl was it ; good film , bad plot ."]
 LONG = " ".join(["anna was in rome"] * 150)
@@ -28,9 +29,7 @@ QUESTION = "where was Anna ?"
 
 @pytest.fixture
 def document(tmp_path: Path) -> Path:
-    path = tmp_path / "document.txt"
-    path.write_text("\n \n".join([*PARAGRAPHS, LONG]) + "\n", encoding="utf-8")
-    return path
+    return file_with(tmp_path / "document.txt", "\n \n".join([*PARAGRAPHS, LONG]) + "\n")
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import bertsmith
 from inference.test_zero_shot import LABELS, TEXTS, encoder
+from written_files import file_with
 
 __all__ = ["encoder"]  # a fixture
 
@@ -28,8 +29,7 @@ def test_lines_and_tables_are_answered_as_by_the_library(run, encoder: str, tmp_
 
 
 def test_what_cannot_be_answered_is_refused_in_one_line(run, encoder: str, tmp_path: Path) -> None:
-    texts = tmp_path / "texts.txt"
-    texts.write_text("film\n\nplot\n")
+    texts = file_with(tmp_path / "texts.txt", "film\n\nplot\n")
     refused = run("classify", texts, "--labels", "film,rome", "--model", encoder, "--device", "cpu")
     assert refused.code == 1
     assert "expected a text in line 2 of" in refused.err

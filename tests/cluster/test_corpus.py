@@ -20,6 +20,7 @@ from bertsmith.text.documents.readers import Document
 from cluster.conftest import stream_here
 from cluster.text_samples import digests, write_texts
 from corpus.samples import small_tokenizer
+from written_files import file_with
 
 SETTINGS = CorpusSettings(held_out=0.2, shard_bytes=4096)
 
@@ -124,8 +125,7 @@ def test_an_unfinished_corpus_is_neither_lost_nor_taken_for_another(here, texts,
 
 
 def test_a_damaged_file_ends_the_run_with_its_line(here, tmp_path) -> None:
-    bad = tmp_path / "bad.jsonl"
-    bad.write_text('{"text": "The boat came home."}\n{"text": \n')
+    bad = file_with(tmp_path / "bad.jsonl", '{"text": "The boat came home."}\n{"text": \n')
     with pytest.raises(InputError, match=r"expected JSON in line 2 of '.*bad.jsonl'"):
         build_corpus_on(here, [bad], small_tokenizer(), tmp_path / "many")
     bad.write_bytes(b"\0\1\2")

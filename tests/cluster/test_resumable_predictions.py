@@ -15,6 +15,7 @@ from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.request import PredictRequest
 from bertsmith.inference.predictors.resumable_predictions import kept_predictions
 from cli.test_predicting import write_model
+from training.interruptions import interrupted
 
 LINES = ["the film was good", "", "a boat", "the film", "good", "bad", "the plot", "in one"] * 2
 
@@ -89,20 +90,11 @@ def test_an_invalid_line_keeps_the_predictions_before_it(engine, tmp_path) -> No
     assert out.read_text().count("\n") == len(LINES)
 
 
-def test_an_interruption_between_writing_and_counting_writes_no_line_twice(tmp_path, monkeypatch) -> None:
+def test_an_interruption_between_writing_and_counting_writes_no_line_twice(tmp_path) -> None:
     model, out = write_model(tmp_path / "task", "single"), tmp_path / "many.jsonl"
     list(written(model, tmp_path / "one.jsonl", "local"))
-    real = resumable_predictions._Unfinished.add
-
-    def interrupted(self: Any, *arguments: Any) -> None:
-        if self._counted[0] == 6:
-            raise KeyboardInterrupt
-        real(self, *arguments)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(resumable_predictions._Unfinished, "add", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            list(written(model, out, "local"))
+    with interrupted(resumable_predictions._Unfinished, "add", lambda unfinished, *_: unfinished._counted[0] == 6):
+        list(written(model, out, "local"))
     assert len(list(written(model, out, "local", resume=True))) == len(LINES) - 6
     assert out.read_bytes() == (tmp_path / "one.jsonl").read_bytes()
 

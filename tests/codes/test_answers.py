@@ -13,6 +13,7 @@ from bertsmith.inference.predictors.loading import _warn_once
 from bertsmith.inference.word_vectors.formats import load_word_vectors
 from bertsmith.recipes.codes.model_folder import read_codes_model
 from codes.sample_events import DISEASES, write_events, write_tree
+from written_files import file_with
 
 KINDS = {"given_kind": "diagnosis", "wanted_kind": "medication"}
 HEADER = "subject,time,code,kind\n"
@@ -143,8 +144,7 @@ def test_events_of_other_kinds_and_other_models_are_refused(folder: Path, tmp_pa
 def test_a_log_with_codes_of_one_kind_is_continued_and_a_jump_in_it_is_improbable(tmp_path: Path) -> None:
     order = ["start", "load", "run", "save"]
     rows = [f"h{host},{step},{order[(host + step) % 4]}" for host in range(40) for step in range(8)]
-    path = tmp_path / "log.csv"
-    path.write_text("host,time,event\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    path = file_with(tmp_path / "log.csv", "host,time,event\n" + "\n".join(rows) + "\n")
     bertsmith.build_codes([path], tmp_path / "codes")
     shared = {"width": 32, "learning_rate": 3e-3, "subjects_per_step": 4, "baselines": False, "device": "cpu"}
     result = bertsmith.train_codes(tmp_path / "codes", tmp_path / "run", **shared, pretraining_epochs=0, epochs=15)

@@ -8,6 +8,7 @@ from bertsmith.text.corpus.build import build_corpus
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from written_files import file_with
 
 WORDS = ("the", "boat", "came", "home", "nobody", "was", "in", "it", "a", "new", "story", "rained")
 STORY = "The boat came home.\nNobody was in it.\n\nA new story.\nIt rained.\n"
@@ -23,15 +24,9 @@ def small_tokenizer() -> Tokenizer:
     return WordPieceTokenizer(small_vocabulary())
 
 
-def write(path: Path, text: str | bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8"))
-    return path
-
-
 def write_corpus(folder: Path, documents: Iterable[str], tokenizer: Tokenizer, *, held_out: float = 0.1) -> Path:
     """The folder of a corpus of `documents`, which have one sentence on each line; their text is in `folder` too."""
-    text = write(folder / "text.txt", "\n\n".join(documents) + "\n")
+    text = file_with(folder / "text.txt", "\n\n".join(documents) + "\n")
     build_corpus([text], tokenizer, folder / "corpus", held_out=held_out, workers=1)
     return folder / "corpus"
 

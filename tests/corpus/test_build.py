@@ -14,8 +14,9 @@ from bertsmith.text.corpus.build import CorpusSettings, build_corpus
 from bertsmith.text.corpus.shards import Corpus
 from bertsmith.text.documents import readers, sources
 from bertsmith.text.documents.readers import Document, read_documents
-from corpus.samples import STORY, small_tokenizer, write
+from corpus.samples import STORY, small_tokenizer
 from tasks.architecture_samples import tokenizer_of
+from written_files import file_with
 
 TOKENIZER = small_tokenizer()
 
@@ -34,8 +35,8 @@ def texts(corpus: Corpus | None) -> list[str]:
 
 def test_text_becomes_a_corpus_with_a_manifest(tmp_path: Path) -> None:
     """Building starts from a folder of text; words are counted."""
-    write(tmp_path / "in" / "a.txt", STORY.encode() + b"\n\xff\n")
-    write(tmp_path / "in" / "notes.doc", "x")
+    file_with(tmp_path / "in" / "a.txt", STORY.encode() + b"\n\xff\n")
+    file_with(tmp_path / "in" / "notes.doc", "x")
     manifest = build_corpus([tmp_path / "in"], TOKENIZER, tmp_path / "out", held_out=0, bad_bytes="drop")
     corpus = Corpus.open(tmp_path / "out", verify=True)
     assert json.loads((tmp_path / "out" / "corpus.json").read_text()) == manifest == corpus.manifest
@@ -52,7 +53,7 @@ def test_text_becomes_a_corpus_with_a_manifest(tmp_path: Path) -> None:
 
 
 def test_lines_without_tokens_are_dropped_and_counted(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.txt", "It rained.\n\u200b\u200d\n\n\u200b\n\nA new story.\n")
+    path = file_with(tmp_path / "a.txt", "It rained.\n\u200b\u200d\n\n\u200b\n\nA new story.\n")
     manifest = build_corpus([path], TOKENIZER, tmp_path / "out", held_out=0)
     assert texts(Corpus.open(tmp_path / "out")) == ["it rained .", "a new story ."]
     assert manifest["read"]["sentences_without_tokens"] == 2
@@ -63,8 +64,10 @@ def test_any_number_of_processes_gives_the_same_bytes(tmp_path: Path, monkeypatc
     monkeypatch.setattr(sources, "BLOCK_BYTES", 300)
     monkeypatch.setattr(readers, "BLOCK_BYTES", 300)
     for number in range(6):
-        write(tmp_path / "in" / f"{number}.txt", "\n".join(story(10 * number + document, 5) for document in range(4)))
-    write(tmp_path / "in" / "wrapped.txt", "The boat came\nhome. Nobody was\nin it.\n\n" * 30)
+        file_with(
+            tmp_path / "in" / f"{number}.txt", "\n".join(story(10 * number + document, 5) for document in range(4))
+        )
+    file_with(tmp_path / "in" / "wrapped.txt", "The boat came\nhome. Nobody was\nin it.\n\n" * 30)
     for workers in (1, 2, 3):
         build_corpus([tmp_path / "in"], TOKENIZER, tmp_path / str(workers), workers=workers)
     assert content(tmp_path / "1") == content(tmp_path / "2") == content(tmp_path / "3")
@@ -75,7 +78,7 @@ def test_documents_are_those_of_the_readers(tmp_path: Path, monkeypatch: pytest.
     """Even if a document spans many blocks."""
     for module in (sources, readers):
         monkeypatch.setattr(module, "BLOCK_BYTES", 64)
-    path = write(tmp_path / "a.txt", "\n".join(story(number, 5) for number in range(9)))
+    path = file_with(tmp_path / "a.txt", "\n".join(story(number, 5) for number in range(9)))
     settings = CorpusSettings(held_out=0)
     build_corpus([path], TOKENIZER, tmp_path / "files", **vars(settings))
     documents = list(read_documents([path]))
@@ -97,8 +100,8 @@ def test_text_from_stdin_becomes_a_corpus(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_content_determines_what_is_held_out(tmp_path: Path) -> None:
     """Not the position, the vocabulary, or the other documents; copies go to the same side."""
     stories = [story(number) for number in range(60)]
-    write(tmp_path / "a.txt", "\n".join(stories))
-    write(tmp_path / "b.txt", "\n".join(reversed(stories + stories[:30])))
+    file_with(tmp_path / "a.txt", "\n".join(stories))
+    file_with(tmp_path / "b.txt", "\n".join(reversed(stories + stories[:30])))
     settings = CorpusSettings(held_out=0.3)
     for name in "ab":
         build_corpus([tmp_path / f"{name}.txt"], TOKENIZER, tmp_path / name, **vars(settings))
@@ -113,7 +116,7 @@ def test_the_content_determines_what_is_held_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shard_bytes", [1, 60, 2**20])
 def test_at_least_one_document_is_held_out(tmp_path: Path, shard_bytes: int) -> None:
-    path = write(tmp_path / "a.txt", "\n".join(story(number) for number in range(5)))
+    path = file_with(tmp_path / "a.txt", "\n".join(story(number) for number in range(5)))
     settings = CorpusSettings(held_out=1e-6, shard_bytes=shard_bytes)
     manifest = build_corpus([path], TOKENIZER, tmp_path / "out", **vars(settings))
     corpus = Corpus.open(tmp_path / "out", verify=True)
@@ -126,14 +129,14 @@ def test_at_least_one_document_is_held_out(tmp_path: Path, shard_bytes: int) -> 
 
 
 def test_not_every_document_is_held_out(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.txt", "\n".join(story(number) for number in range(3)))
+    path = file_with(tmp_path / "a.txt", "\n".join(story(number) for number in range(3)))
     build_corpus([path], TOKENIZER, tmp_path / "out", held_out=0.999999)
     corpus = Corpus.open(tmp_path / "out", verify=True)
     assert (len(texts(corpus)), len(texts(corpus.held_out()))) == (2, 1)
 
 
 def test_the_end_of_the_only_document_is_held_out(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.txt", story(1, 20))
+    path = file_with(tmp_path / "a.txt", story(1, 20))
     manifest = build_corpus([path], TOKENIZER, tmp_path / "out", held_out=0.1)
     corpus = Corpus.open(tmp_path / "out", verify=True)
     assert (corpus.num_sentences, corpus.held_out().num_sentences) == (18, 2)
@@ -142,7 +145,7 @@ def test_the_end_of_the_only_document_is_held_out(tmp_path: Path) -> None:
 
 
 def test_a_single_sentence_is_a_corpus_without_held_out_text(tmp_path: Path) -> None:
-    manifest = build_corpus([write(tmp_path / "a.txt", "It rained.")], TOKENIZER, tmp_path / "out")
+    manifest = build_corpus([file_with(tmp_path / "a.txt", "It rained.")], TOKENIZER, tmp_path / "out")
     corpus = Corpus.open(tmp_path / "out", verify=True)
     assert texts(corpus) == ["it rained ."]
     assert corpus.held_out() is None
@@ -151,7 +154,7 @@ def test_a_single_sentence_is_a_corpus_without_held_out_text(tmp_path: Path) -> 
 
 def test_many_shards_are_one_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "BATCH_TOKENS", 50)
-    path = write(tmp_path / "a.txt", "\n".join(story(number) for number in range(20)))
+    path = file_with(tmp_path / "a.txt", "\n".join(story(number) for number in range(20)))
     small = build_corpus([path], TOKENIZER, tmp_path / "s", held_out=0, shard_bytes=200)
     build_corpus([path], TOKENIZER, tmp_path / "l", held_out=0)
     assert len(small["shards"]) > 5
@@ -160,14 +163,14 @@ def test_many_shards_are_one_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_broken_file_stops_the_work_and_leaves_nothing(tmp_path: Path, workers: int) -> None:
-    path = write(tmp_path / "in" / "a.jsonl", '{"text": "It rained."}\n{"text"')
+    path = file_with(tmp_path / "in" / "a.jsonl", '{"text": "It rained."}\n{"text"')
     with pytest.raises(InputError, match=r"expected JSON in line 2 of '.*a\.jsonl'; found .*; correct the line"):
         build_corpus([path], TOKENIZER, tmp_path / "out", workers=workers)
     assert [entry.name for entry in tmp_path.iterdir()] == ["in"]
 
 
 def test_text_without_a_sentence_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.txt", "\n \n\n")
+    path = file_with(tmp_path / "a.txt", "\n \n\n")
     with pytest.raises(InputError, match="expected text with at least one sentence; found none in 1 file "):
         build_corpus([path], TOKENIZER, tmp_path / "out")
     with pytest.raises(InputError, match="expected text with at least one sentence"):
@@ -176,7 +179,7 @@ def test_text_without_a_sentence_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_corpus_that_exists_is_not_overwritten(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.txt", STORY)
+    path = file_with(tmp_path / "a.txt", STORY)
     build_corpus([path], TOKENIZER, tmp_path / "out")
     before = content(tmp_path / "out")
     with pytest.raises(InputError, match=r"expected no folder at '.*out'; found one that exists"):
@@ -187,7 +190,7 @@ def test_a_corpus_that_exists_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_only_a_corpus_is_replaced_and_never_an_input(tmp_path: Path) -> None:
-    path = write(tmp_path / "in" / "a.txt", STORY)
+    path = file_with(tmp_path / "in" / "a.txt", STORY)
     for out, words in ((tmp_path / "in", "apart from the input"), (tmp_path, "apart from the input")):
         with pytest.raises(InputError, match=words):
             build_corpus([path], TOKENIZER, out, replace=True)
@@ -210,21 +213,21 @@ def test_invalid_settings_are_refused(wrong: dict[str, float], message: str) -> 
 
 
 def test_a_tokenizer_whose_pieces_include_the_space_before_them_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.txt", STORY)
+    path = file_with(tmp_path / "a.txt", STORY)
     with pytest.raises(ConfigError, match=r"the space before a sentence .*; found .*those of RoBERTa"):
         build_corpus([path], tokenizer_of("roberta"), tmp_path / "corpus")
     assert not (tmp_path / "corpus").exists()
 
 
 def test_a_path_is_no_tokenizer(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.txt", STORY)
+    path = file_with(tmp_path / "a.txt", STORY)
     with pytest.raises(ConfigError, match="expected a tokenizer; found str; take that of"):
         build_corpus([path], "vocab.txt", tmp_path / "corpus")
     assert not (tmp_path / "corpus").exists()
 
 
 def test_a_killed_process_is_an_error_with_a_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(tmp_path / "a.txt", STORY)
+    path = file_with(tmp_path / "a.txt", STORY)
     monkeypatch.setattr(encode, "_encode_here", sys.exit)
     monkeypatch.setattr(encode, "_start_worker", _die)
     with pytest.raises(CorpusError, match=r"found one that was killed.*; use fewer"):
@@ -241,6 +244,6 @@ def test_small_texts_need_no_second_process() -> None:
 
 
 def test_a_line_of_ten_megabytes_becomes_a_sentence(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.txt", "boat " * (2 * 2**20))
+    path = file_with(tmp_path / "a.txt", "boat " * (2 * 2**20))
     manifest = build_corpus([path], TOKENIZER, tmp_path / "out", form="lines")
     assert (manifest["sentences"], manifest["tokens"], manifest["read"]["cut_lines"]) == (1, 2 * 2**20, 0)

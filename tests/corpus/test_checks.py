@@ -22,7 +22,8 @@ from bertsmith.text.corpus.shards import Corpus
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
-from corpus.samples import small_tokenizer, small_vocabulary, write
+from corpus.samples import small_tokenizer, small_vocabulary
+from written_files import file_with
 
 NOTHING_HELD_OUT = CorpusSettings(held_out=0, form="lines")
 # Every piece of the small vocabulary occurs, no sentence occurs twice, no two documents share a sentence.
@@ -36,7 +37,7 @@ HEALTHY = (
 
 
 def check(folder: Path, text: str, *files: Path, tokenizer: Tokenizer | None = None, **options: int) -> CorpusReport:
-    path = write(folder / "text.txt", text)
+    path = file_with(folder / "text.txt", text)
     build_corpus([path], tokenizer or small_tokenizer(), folder / "corpus", **vars(NOTHING_HELD_OUT), replace=True)
     return check_corpus(folder / "corpus", files, **options)
 
@@ -89,7 +90,7 @@ def test_one_document_without_boundaries_is_found(tmp_path: Path) -> None:
 
 def test_advice_on_documents_names_what_is_left_to_do(tmp_path: Path) -> None:
     def advice(text: str, form: str) -> str:
-        path = write(tmp_path / "text.txt", text)
+        path = file_with(tmp_path / "text.txt", text)
         settings = CorpusSettings(held_out=0, form=form)
         build_corpus([path], small_tokenizer(), tmp_path / "corpus", **vars(settings), replace=True)
         return " ".join(check_corpus(tmp_path / "corpus").advice())
@@ -157,8 +158,8 @@ def test_a_lowercase_vocabulary_with_cased_rules_is_reported(tmp_path: Path) -> 
 
 
 def test_losses_in_reading_are_reported_again(tmp_path: Path) -> None:
-    write(tmp_path / "in" / "a.txt", HEALTHY.encode() + b"\xff\n")
-    write(tmp_path / "in" / "b.png", b"\x00")
+    file_with(tmp_path / "in" / "a.txt", HEALTHY.encode() + b"\xff\n")
+    file_with(tmp_path / "in" / "b.png", b"\x00")
     build_corpus([tmp_path / "in"], small_tokenizer(), tmp_path / "corpus", held_out=0, bad_bytes="drop")
     advice = check_corpus(tmp_path / "corpus").advice()
     assert [line.split(";")[0] for line in advice] == [
@@ -180,7 +181,7 @@ EVALUATION = {
 
 @pytest.mark.parametrize("name", EVALUATION)
 def test_sentences_of_an_evaluation_file_are_found_in_the_corpus(tmp_path: Path, name: str) -> None:
-    report = check(tmp_path, f"{HEALTHY}\n{LONG}\n", write(tmp_path / name, EVALUATION[name]))
+    report = check(tmp_path, f"{HEALTHY}\n{LONG}\n", file_with(tmp_path / name, EVALUATION[name]))
     (overlap,) = report.overlaps
     assert (overlap.sentences, overlap.known_sentences) == (2, 1)
     assert 0 < overlap.known_grams < overlap.grams
@@ -191,7 +192,7 @@ def test_sentences_of_an_evaluation_file_are_found_in_the_corpus(tmp_path: Path,
 
 
 def test_compressed_and_parquet_evaluation_files_are_read(tmp_path: Path) -> None:
-    packed = write(tmp_path / "t.txt.gz", gzip.compress(EVALUATION["test.txt"].encode()))
+    packed = file_with(tmp_path / "t.txt.gz", gzip.compress(EVALUATION["test.txt"].encode()))
     pq.write_table(pa.table({"x": [1, 2], "y": EVALUATION["test.txt"].splitlines()}), tmp_path / "t.parquet")
     report = check(tmp_path, f"{HEALTHY}\n{LONG}\n", packed, tmp_path / "t.parquet")
     first, second = report.overlaps
@@ -199,7 +200,7 @@ def test_compressed_and_parquet_evaluation_files_are_read(tmp_path: Path) -> Non
 
 
 def test_part_of_a_sentence_is_found_by_its_runs_of_tokens(tmp_path: Path) -> None:
-    report = check(tmp_path, f"{HEALTHY}\nWhy, {LONG}\n", write(tmp_path / "t.txt", f"{LONG}\n"))
+    report = check(tmp_path, f"{HEALTHY}\nWhy, {LONG}\n", file_with(tmp_path / "t.txt", f"{LONG}\n"))
     (overlap,) = report.overlaps
     assert (overlap.known_sentences, overlap.known_grams) == (0, overlap.grams)
     assert overlap.share == 1.0
@@ -207,7 +208,7 @@ def test_part_of_a_sentence_is_found_by_its_runs_of_tokens(tmp_path: Path) -> No
 
 def test_runs_of_tokens_do_not_cross_documents(tmp_path: Path) -> None:
     words = ["nobody was in the boat", "it came home in a new story"]
-    evaluation = write(tmp_path / "t.txt", " , ".join(words))
+    evaluation = file_with(tmp_path / "t.txt", " , ".join(words))
     apart = check(tmp_path, f"{words[0]} ,\n\n{words[1]}", evaluation).overlaps[0]
     together = check(tmp_path, f"{words[0]} ,\n{words[1]}", evaluation).overlaps[0]
     assert (apart.grams, apart.known_grams, together.known_grams) == (1, 0, 1)
@@ -216,7 +217,7 @@ def test_runs_of_tokens_do_not_cross_documents(tmp_path: Path) -> None:
 def test_a_held_out_fraction_far_from_the_requested_one_is_reported_with_a_fix(tmp_path: Path) -> None:
     """Whole documents are drawn: of four documents, one hundredth becomes a whole one; a quarter can be met."""
     documents = [f"The boat came home {'again ' * number}.\nNobody was in it {number} ." for number in range(4)]
-    path = write(tmp_path / "text.txt", "\n\n".join(documents))
+    path = file_with(tmp_path / "text.txt", "\n\n".join(documents))
     for share, is_far in ((0.01, True), (0.25, False), (0, False)):
         settings = CorpusSettings(held_out=share, form="lines")
         manifest = build_corpus([path], small_tokenizer(), tmp_path / "corpus", **vars(settings), replace=True)
@@ -235,7 +236,7 @@ def test_a_held_out_fraction_far_from_the_requested_one_is_reported_with_a_fix(t
 
 
 def test_nearly_all_of_the_text_held_out_is_not_written_with_an_exponent(tmp_path: Path) -> None:
-    path = write(tmp_path / "text.txt", "The boat.\n" + "The boat came home . " * 300)
+    path = file_with(tmp_path / "text.txt", "The boat.\n" + "The boat came home . " * 300)
     build_corpus([path], small_tokenizer(), tmp_path / "corpus", held_out=0.01, form="lines")
     advice = " ".join(check_corpus(tmp_path / "corpus").advice())
     assert "99.8 % of the text is held out instead of the requested 1 %" in advice
@@ -243,7 +244,7 @@ def test_nearly_all_of_the_text_held_out_is_not_written_with_an_exponent(tmp_pat
 
 def test_held_out_text_in_the_corpus_is_found_too(tmp_path: Path) -> None:
     stories = [f"Nobody was in boat number {number} when it came home in the rain.\n{LONG}\n" for number in range(9)]
-    build_corpus([write(tmp_path / "a.txt", "\n".join(stories))], small_tokenizer(), tmp_path / "corpus")
+    build_corpus([file_with(tmp_path / "a.txt", "\n".join(stories))], small_tokenizer(), tmp_path / "corpus")
     (overlap,) = check_corpus(tmp_path / "corpus").overlaps
     assert (overlap.name, overlap.sentences, overlap.known_sentences) == ("held_out", 2, 1)
 
@@ -252,7 +253,7 @@ def test_held_out_text_in_the_corpus_is_found_too(tmp_path: Path) -> None:
     ("name", "data"), [("a.json", b"{"), ("a.txt", b"\x00"), ("a.parquet", b"PAR1"), ("a.jsonl", b"x")]
 )
 def test_an_evaluation_file_without_text_is_refused(tmp_path: Path, name: str, data: bytes) -> None:
-    path = write(tmp_path / name, data)
+    path = file_with(tmp_path / name, data)
     with pytest.raises(InputError, match=re.escape(f"expected an evaluation file at '{path}'; found ")):
         check(tmp_path, HEALTHY, path)
 
@@ -262,18 +263,18 @@ def test_a_damaged_corpus_is_not_examined(tmp_path: Path) -> None:
     shard = tmp_path / "corpus" / "shard-00000.arrow"
     data = bytearray(shard.read_bytes())
     data[len(data) // 2] ^= 1
-    write(shard, bytes(data))
+    file_with(shard, bytes(data))
     with pytest.raises(CorpusError, match="it was altered"):
         check_corpus(tmp_path / "corpus")
 
 
 def test_damage_to_the_held_out_documents_is_found_too(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.txt", HEALTHY)
+    path = file_with(tmp_path / "a.txt", HEALTHY)
     build_corpus([path], small_tokenizer(), tmp_path / "corpus", held_out=0.5)
     shard = tmp_path / "corpus" / "held_out" / "shard-00000.arrow"
     data = bytearray(shard.read_bytes())
     data[data.index(b"a.txt")] ^= 1
-    write(shard, bytes(data))
+    file_with(shard, bytes(data))
     with pytest.raises(CorpusError, match=r"held_out.*it was altered"):
         check_corpus(tmp_path / "corpus")
     assert check_corpus(tmp_path / "corpus", verify=False).held_out_documents == 1
@@ -292,7 +293,7 @@ def test_sentences_with_unknown_pieces_are_neither_repeats_nor_known(tmp_path: P
     """Their ids are equal though their words are not; the report says how many are not compared."""
     known = "the boat came home in a new story"
     texts = [f"the {word} came home in a new story , nobody was in it , it rained" for word in ("猫", "犬", "鳥")]
-    evaluation = write(tmp_path / "test.txt", "\n".join([texts[0].replace("猫", "魚"), known]))
+    evaluation = file_with(tmp_path / "test.txt", "\n".join([texts[0].replace("猫", "魚"), known]))
     report = check(tmp_path, "\n\n".join([*texts, known, known]), evaluation)
     assert (report.repeated_sentences, report.unknown_sentences) == (1, 3)
     assert report.repeated_documents == 3, "few of the pieces of the first three are unknown"

@@ -17,8 +17,9 @@ from bertsmith.text.documents import readers, sources
 from bertsmith.text.documents.readers import Document
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
-from corpus.samples import small_tokenizer, write
+from corpus.samples import small_tokenizer
 from corpus.test_build import content, story, texts
+from written_files import file_with
 
 TOKENIZER = small_tokenizer()
 HEADER = "Nobody was in the boat, a new story came home.\n"
@@ -32,7 +33,7 @@ def long_story(number: int) -> str:
 
 def build(folder: Path, text: str, settings: CorpusSettings, **options: Any) -> tuple[dict[str, Any], list[dict]]:
     """The manifest, and the lines of removed.jsonl."""
-    path = write(folder / "text.txt", text)
+    path = file_with(folder / "text.txt", text)
     manifest = build_corpus([path], TOKENIZER, folder / "corpus", **vars(settings), replace=True, **options)
     lines = (folder / "corpus" / "removed.jsonl").read_text().splitlines()
     return manifest, [json.loads(line) for line in lines]
@@ -45,7 +46,7 @@ def everything(folder: Path) -> list[str]:
 
 
 def test_nothing_is_removed_unless_asked(tmp_path: Path) -> None:
-    path = write(tmp_path / "text.txt", "\n".join([story(1), story(1), story(2)]))
+    path = file_with(tmp_path / "text.txt", "\n".join([story(1), story(1), story(2)]))
     manifest = build_corpus([path], TOKENIZER, tmp_path / "corpus", held_out=0)
     assert manifest["documents"] == 3
     assert "removed" not in manifest
@@ -170,7 +171,7 @@ def test_boilerplate_is_the_same_if_a_large_corpus_is_read_several_times(
     text = "\n".join("".join(headers) + story(number) for number in range(10))
     build(tmp_path / "once", text, NEAR)
     monkeypatch.setattr(boilerplate, "MOST_COUNTED", 20)
-    write(tmp_path / "parts" / "text.txt", text)
+    file_with(tmp_path / "parts" / "text.txt", text)
     build_corpus([tmp_path / "once" / "text.txt"], TOKENIZER, tmp_path / "parts" / "corpus", **vars(NEAR))
     assert content(tmp_path / "once" / "corpus") == content(tmp_path / "parts" / "corpus")
 
@@ -179,7 +180,7 @@ def test_any_number_of_processes_removes_the_same(tmp_path: Path, monkeypatch: p
     for module in (sources, readers):
         monkeypatch.setattr(module, "BLOCK_BYTES", 300)
     for number in range(12):
-        write(tmp_path / "in" / f"{number:02}.txt", HEADER + "\n".join([long_story(number % 9), story(number)]))
+        file_with(tmp_path / "in" / f"{number:02}.txt", HEADER + "\n".join([long_story(number % 9), story(number)]))
     for workers in (1, 2):
         build_corpus([tmp_path / "in"], TOKENIZER, tmp_path / str(workers), **vars(NEAR), workers=workers)
     assert content(tmp_path / "1") == content(tmp_path / "2")
@@ -204,7 +205,7 @@ def test_a_single_repeated_line(tmp_path: Path) -> None:
 def records(folder: Path, *urls: str | None, name: str = "pages.jsonl") -> Path:
     """A file with a different text for each URL."""
     lines = [{"text": story(number).strip().split("\n"), "url": url} for number, url in enumerate(urls)]
-    return write(folder / name, "".join(json.dumps(line) + "\n" for line in lines))
+    return file_with(folder / name, "".join(json.dumps(line) + "\n" for line in lines))
 
 
 def removed(corpus: Path) -> list[dict[str, Any]]:
@@ -264,7 +265,7 @@ def test_text_without_a_single_url_is_refused_in_one_line(tmp_path: Path) -> Non
 
 
 def test_the_column_with_the_urls_can_be_named(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", '{"text": "It rained.", "page": "http://a"}\n' * 3)
+    path = file_with(tmp_path / "a.jsonl", '{"text": "It rained.", "page": "http://a"}\n' * 3)
     settings = CorpusSettings(held_out=0, remove_duplicates="url", url_column="page")
     manifest = build_corpus([path], TOKENIZER, tmp_path / "corpus", **vars(settings))
     assert manifest["removed"]["duplicates"]["documents"] == 2
@@ -279,7 +280,7 @@ def test_parts_of_a_document_that_was_cut_are_no_duplicates_of_each_other(
         monkeypatch.setattr(module, "BLOCK_BYTES", 1)
     monkeypatch.setattr(readers, "_form", lambda *_: ("paragraphs", "marks"))
     pages = [("a", story(0, 7)), ("a/", story(0, 7)), ("b", story(1, 7)), ("a", story(0, 4) + story(2, 6))]
-    path = write(tmp_path / "wiki.txt", "".join(f'<doc url="http://{url}">\n{text}</doc>\n' for url, text in pages))
+    path = file_with(tmp_path / "wiki.txt", "".join(f'<doc url="http://{url}">\n{text}</doc>\n' for url, text in pages))
     whole = build_corpus([path], TOKENIZER, tmp_path / "all", held_out=0)
     assert whole["documents"] == 9
     assert whole["read"]["cut_documents"] == 5

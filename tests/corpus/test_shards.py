@@ -18,7 +18,8 @@ from bertsmith.text.corpus import shards
 from bertsmith.text.corpus.build import build_corpus
 from bertsmith.text.corpus.shards import Corpus, ShardWriter, read_shard
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
-from corpus.samples import STORY, small_tokenizer, small_vocabulary, write
+from corpus.samples import STORY, small_tokenizer, small_vocabulary
+from written_files import file_with
 
 # Documents are lists of sentences, and sentences are lists of ids.
 DOCUMENTS = st.lists(
@@ -43,7 +44,7 @@ def corpus_of(batches: list[shards.DocumentBatch], folder: Path) -> Corpus:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    build_corpus([write(tmp_path / "a.txt", STORY)], small_tokenizer(), tmp_path / "corpus", held_out=0)
+    build_corpus([file_with(tmp_path / "a.txt", STORY)], small_tokenizer(), tmp_path / "corpus", held_out=0)
     return tmp_path / "corpus"
 
 
@@ -118,7 +119,7 @@ def refused(folder: Path, **options: object) -> str:
 
 def test_a_truncated_shard_is_refused_by_name(folder: Path) -> None:
     shard = folder / "shard-00000.arrow"
-    write(shard, shard.read_bytes()[:-10])
+    file_with(shard, shard.read_bytes()[:-10])
     assert f"in '{shard}'" in refused(folder)
     assert "cut short" in refused(folder)
 
@@ -127,14 +128,14 @@ def test_an_altered_shard_is_refused_by_name_when_verified(folder: Path) -> None
     shard = folder / "shard-00000.arrow"
     data = bytearray(shard.read_bytes())
     data[len(data) // 2] ^= 1
-    write(shard, bytes(data))
+    file_with(shard, bytes(data))
     message = refused(folder, verify=True)
     assert f"in '{shard}'" in message
     assert "it was altered" in message
 
 
 def test_a_shard_of_another_corpus_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
-    other = write(tmp_path / "other.txt", STORY.replace("rained", "came home") * 3)
+    other = file_with(tmp_path / "other.txt", STORY.replace("rained", "came home") * 3)
     build_corpus([other], small_tokenizer(), tmp_path / "other", workers=1)
     shutil.copy(tmp_path / "other" / "shard-00000.arrow", folder / "shard-00000.arrow")
     with pytest.raises(CorpusError, match=r"bytes in '.*shard-00000.arrow'; found \d+: it was"):
@@ -163,24 +164,24 @@ def test_a_shard_truncated_anywhere_is_refused(folder: Path) -> None:
     whole = shard.read_bytes()
     manifest = json.loads((folder / "corpus.json").read_text())
     for cut in range(0, len(whole), 41):
-        write(shard, whole[:cut])
+        file_with(shard, whole[:cut])
         manifest["shards"][0]["bytes"] = cut
-        write(folder / "corpus.json", json.dumps(manifest))
+        file_with(folder / "corpus.json", json.dumps(manifest))
         assert f"'{shard}'" in refused(folder)
 
 
 def test_folders_that_are_not_a_corpus_are_refused(folder: Path, tmp_path: Path) -> None:
     assert "found no such folder; build one" in refused(tmp_path / "none")
-    assert "found a file; build one" in refused(write(tmp_path / "text.txt", "x"))
-    assert "found no corpus.json in it" in refused(write(tmp_path / "other" / "x.txt", "x").parent)
+    assert "found a file; build one" in refused(file_with(tmp_path / "text.txt", "x"))
+    assert "found no corpus.json in it" in refused(file_with(tmp_path / "other" / "x.txt", "x").parent)
     for manifest in ("{", "[]", "{}", '{"format": "bertsmith-corpus"}'):
-        write(folder / "corpus.json", manifest)
+        file_with(folder / "corpus.json", manifest)
         assert "corpus.json" in refused(folder)
 
 
 def test_a_corpus_of_another_version_is_refused(folder: Path) -> None:
     manifest = json.loads((folder / "corpus.json").read_text())
-    write(folder / "corpus.json", json.dumps(manifest | {"version": 99}))
+    file_with(folder / "corpus.json", json.dumps(manifest | {"version": 99}))
     assert "expected format version 1 in" in refused(folder)
     assert "found version 99" in refused(folder)
 

@@ -15,7 +15,8 @@ from bertsmith.text.corpus.shards import Corpus
 from bertsmith.text.corpus.streamed import StreamedCorpus
 from bertsmith.training.pretraining.settings import PretrainingDataSettings
 from bertsmith.training.pretraining.stream import PretrainingStream
-from corpus.samples import small_tokenizer, write
+from corpus.samples import small_tokenizer
+from written_files import file_with
 
 ADDRESS = "memory://streamed/corpus"
 
@@ -27,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     texts = ["\n".join(" ".join(draw.choice(words, 6)) + "." for _ in range(draw.integers(1, 9))) for _ in range(60)]
     monkeypatch.setattr(shards, "BATCH_TOKENS", 50)
     build_corpus(
-        [write(tmp_path / f"{number}.txt", text) for number, text in enumerate(texts)],
+        [file_with(tmp_path / f"{number}.txt", text) for number, text in enumerate(texts)],
         small_tokenizer(), tmp_path / "corpus", held_out=0.1, shard_bytes=2000,
     )  # fmt: skip
     memory = fsspec.filesystem("memory")

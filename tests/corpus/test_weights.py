@@ -8,7 +8,8 @@ from bertsmith.base.core.errors import ConfigError
 from bertsmith.text.corpus.build import build_corpus
 from bertsmith.text.corpus.checks import check_corpus
 from bertsmith.text.corpus.shards import Corpus
-from corpus.samples import small_tokenizer, write
+from corpus.samples import small_tokenizer
+from written_files import file_with
 
 LETTERS = "bcdefghijklmnopqrstuvwxyz"
 
@@ -18,7 +19,7 @@ def texts(folder: Path, count: int = 400) -> list[Path]:
     files = []
     for name in ("boat", "home"):
         numbers = (f"the {name} {LETTERS[n % 25]}{LETTERS[n // 25 % 25]} ." for n in range(count))
-        files.append(write(folder / "texts" / name / f"{name}.txt", "\n\n".join(numbers) + "\n"))
+        files.append(file_with(folder / "texts" / name / f"{name}.txt", "\n\n".join(numbers) + "\n"))
     return files
 
 
@@ -96,7 +97,7 @@ def test_too_few_documents_for_both_sides_are_refused_with_weights(tmp_path: Pat
 
 def test_a_source_whose_documents_are_all_held_out_has_its_weight(tmp_path: Path) -> None:
     files = texts(tmp_path, 40)
-    short = write(tmp_path / "one.txt", "the boat home .\n")
+    short = file_with(tmp_path / "one.txt", "the boat home .\n")
     manifests = [
         build_corpus(
             [*files, short],

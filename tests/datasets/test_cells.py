@@ -21,6 +21,7 @@ from bertsmith.tasks.datasets.text_groups import read_groups
 from bertsmith.tasks.datasets.text_lines import TextLines
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.task_data.task_files import read_examples
+from written_files import file_with
 
 PIECES = st.sampled_from(["a", "b c", "é", " ", '"', '""', ",", ";", "\t", "\n", "\r", "\r\n", "1.0", "NA", ""])
 CELLS = st.lists(PIECES, max_size=3).map("".join)
@@ -46,8 +47,7 @@ def test_what_csv_writes_is_read_as_csv_and_pandas_read_it(
     stream = io.StringIO(newline="")
     csv.writer(stream, delimiter=mark, lineterminator=end, quoting=quoting).writerows([header, *rows])
     text = stream.getvalue() if last else stream.getvalue().removesuffix(end)
-    path = tmp_path_factory.mktemp("csv") / "a.csv"
-    path.write_bytes((("\ufeff" if bom else "") + text).encode())
+    path = file_with(tmp_path_factory.mktemp("csv") / "a.csv", (("\ufeff" if bom else "") + text).encode())
     owner = list(csv.reader(io.StringIO(text, newline=""), delimiter=mark))
     owner = [row for row in owner if row]  # a blank line is not a row
     try:
@@ -77,8 +77,7 @@ def test_any_text_is_read_as_csv_reads_it_by_every_command_or_refused_by_all(
     tmp_path_factory: pytest.TempPathFactory, drawn: str
 ) -> None:
     text = f"text,label\n{drawn}"
-    path = tmp_path_factory.mktemp("csv") / "a.csv"
-    path.write_bytes(text.encode())
+    path = file_with(tmp_path_factory.mktemp("csv") / "a.csv", text.encode())
     results: list[list[str] | None] = []
     for read in (
         lambda: [row.values["text"] for row in read_table(path)],
@@ -213,8 +212,7 @@ TABLES = {
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-8-sig", "utf-8"])
 def test_a_table_in_another_encoding_is_the_same_table(tmp_path: Path, name: str, encoding: str) -> None:
-    path = tmp_path / name
-    path.write_bytes(TABLES[name].encode(encoding))
+    path = file_with(tmp_path / name, TABLES[name].encode(encoding))
     columns = ColumnSettings(encoding="cp1252" if encoding == "cp1252" else "utf-8")
     examples = read_examples("classification", path, columns).examples
     assert [(example.first, example.label) for example in examples] == [("ein Rat für zwölf", "größer"), ("café", "x")]
@@ -235,8 +233,7 @@ TAGGED = {
 @pytest.mark.parametrize("name", TAGGED)
 @pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-8"])
 def test_tagged_sentences_in_another_encoding_are_the_same_sentences(tmp_path: Path, name: str, encoding: str) -> None:
-    path = tmp_path / name
-    path.write_bytes(TAGGED[name].encode(encoding))
+    path = file_with(tmp_path / name, TAGGED[name].encode(encoding))
     columns = ColumnSettings(encoding="cp1252" if encoding == "cp1252" else "utf-8")
     examples = read_examples("ner", path, columns).examples
     assert [(example.words, example.tags) for example in examples] == [(("Müller", "singt"), ("B-PER", "O"))]

@@ -10,6 +10,7 @@ import pytest
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.tasks.datasets.choice import read_choices
+from written_files import file_with
 
 SWAG_HEADER = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label".split(",")
 SWAG_ROW = [
@@ -28,11 +29,6 @@ SWAG_ROW = [
 ]
 
 
-def write(path: Path, content: str) -> Path:
-    path.write_text(content, encoding="utf-8")
-    return path
-
-
 def as_csv(rows: list[list[str]]) -> str:
     stream = io.StringIO(newline="")
     csv.writer(stream).writerows(rows)
@@ -40,7 +36,7 @@ def as_csv(rows: list[list[str]]) -> str:
 
 
 def test_an_ending_of_swag_follows_the_beginning_of_its_sentence(tmp_path: Path) -> None:
-    path = write(tmp_path / "train.csv", as_csv([SWAG_HEADER, SWAG_ROW]))
+    path = file_with(tmp_path / "train.csv", as_csv([SWAG_HEADER, SWAG_ROW]))
     (example,) = read_choices(path).examples
     assert example.context == "He sat, still."
     assert example.endings == ("He got up.", "He sang.", "He is.", "He fell.")
@@ -48,14 +44,14 @@ def test_an_ending_of_swag_follows_the_beginning_of_its_sentence(tmp_path: Path)
 
 
 def test_a_test_file_of_swag_has_no_labels(tmp_path: Path) -> None:
-    path = write(tmp_path / "test.csv", as_csv([SWAG_HEADER[:-1], SWAG_ROW[:-1]]))
+    path = file_with(tmp_path / "test.csv", as_csv([SWAG_HEADER[:-1], SWAG_ROW[:-1]]))
     assert read_choices(path, labelled=False).examples[0].label is None
     with pytest.raises(InputError, match=r"expected columns for label in line 2"):
         read_choices(path)
 
 
 def test_codah_has_no_header(tmp_path: Path) -> None:
-    path = write(tmp_path / "full.tsv", 'o\tI "am\thungry.\tsad.\told.\tin.\t3\n\ti slept\ta\tb\tc\td\t0\n')
+    path = file_with(tmp_path / "full.tsv", 'o\tI "am\thungry.\tsad.\told.\tin.\t3\n\ti slept\ta\tb\tc\td\t0\n')
     first, second = read_choices(path).examples
     assert (first.context, first.endings, first.label) == ('I "am', ("hungry.", "sad.", "old.", "in."), 3)
     assert (second.context, second.label) == ("i slept", 0)
@@ -65,11 +61,13 @@ def test_codah_has_no_header(tmp_path: Path) -> None:
 def test_there_may_be_any_number_of_endings(tmp_path: Path, count: int) -> None:
     endings = [f"ending {number}" for number in range(count)]
     names = [f"ending{number}" for number in range(count)]
-    codah = write(tmp_path / "a.tsv", "\t".join(["o", "context", *endings, "1"]) + "\n")
-    table = write(
+    codah = file_with(tmp_path / "a.tsv", "\t".join(["o", "context", *endings, "1"]) + "\n")
+    table = file_with(
         tmp_path / "b.tsv", "\t".join(["context", *names, "label"]) + "\n" + "\t".join(["", *endings, "1"]) + "\n"
     )
-    records = write(tmp_path / "c.jsonl", json.dumps({"question": "context", "endings": endings, "label": 1}) + "\n")
+    records = file_with(
+        tmp_path / "c.jsonl", json.dumps({"question": "context", "endings": endings, "label": 1}) + "\n"
+    )
     for path in (codah, table, records):
         (example,) = read_choices(path).examples
         assert (example.endings, example.label) == (tuple(endings), 1)
@@ -81,28 +79,28 @@ def test_records_of_one_file_may_have_different_numbers_of_endings(tmp_path: Pat
         {"context": "c", "endings": ["a", "b"], "label": 1},
         {"context": "c", "endings": ["a", "b", "d"], "label": 2},
     ]
-    path = write(tmp_path / "a.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    path = file_with(tmp_path / "a.jsonl", "".join(json.dumps(record) + "\n" for record in records))
     assert [(len(example.endings), example.label) for example in read_choices(path).examples] == [(2, 1), (3, 2)]
 
 
 def test_a_start_phrase_without_its_sentences_is_the_context(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "startphrase,sent2,ending0,ending1,label\nHe sat. He,He,got up.,fell.,0\n")
+    path = file_with(tmp_path / "a.csv", "startphrase,sent2,ending0,ending1,label\nHe sat. He,He,got up.,fell.,0\n")
     (example,) = read_choices(path).examples
     assert (example.context, example.endings) == ("He sat. He", ("got up.", "fell."))
 
 
 def test_halves_of_surrogate_pairs_do_not_survive_in_endings(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", '{"context": "c", "endings": ["a\\ud83d", "b"], "label": 0}')
+    path = file_with(tmp_path / "a.jsonl", '{"context": "c", "endings": ["a\\ud83d", "b"], "label": 0}')
     assert read_choices(path).examples[0].endings == ("a\ufffd", "b")
 
 
 def test_a_question_with_an_empty_ending_is_skipped_and_listed(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "context,ending0,ending1,label\nc,a,,0\nc,a,b,1\n")
+    path = file_with(tmp_path / "a.csv", "context,ending0,ending1,label\nc,a,,0\nc,a,b,1\n")
     file = read_choices(path)
     assert [example.id for example in file.examples] == ["1"]
     assert file.skipped == ((f"line 2 of '{path}'", "an empty ending"),)
     with pytest.raises(InputError, match="found 1 row, each with an empty ending"):
-        read_choices(write(tmp_path / "b.csv", "context,ending0,ending1,label\nc,a,,0\n"))
+        read_choices(file_with(tmp_path / "b.csv", "context,ending0,ending1,label\nc,a,,0\n"))
 
 
 SQUAD = '{"version": "1.1", "data": [{"paragraphs": []}]}'
@@ -138,7 +136,7 @@ BAD_FILES = {
 def test_a_bad_file_is_one_clear_error(tmp_path: Path, name: str) -> None:
     file, content, result = BAD_FILES[name]
     with pytest.raises(InputError, match=re.escape(result)) as error:
-        read_choices(write(tmp_path / file, content))
+        read_choices(file_with(tmp_path / file, content))
     assert file in str(error.value)
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bertsmith.base.core.errors import InputError
 from bertsmith.tasks.datasets.conll import read_conll
 from bertsmith.tasks.datasets.examples import TaggedExample
+from written_files import file_with
 
 START = "-DOCSTART- -X- -X- O\n\n"
 STORY = f"{START}EU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\nHe PRP I-NP O\n\n{START}No DT O O\n"
@@ -21,11 +22,6 @@ WORDS = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_
 SENTENCES = st.lists(
     st.lists(st.tuples(WORDS, st.sampled_from(["O", "B-PER", "I-PER"])), min_size=1, max_size=5), min_size=1, max_size=5
 )
-
-
-def write(path: Path, content: str | bytes) -> Path:
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
 
 
 def write_tagged(path: Path, examples: list[TaggedExample]) -> None:
@@ -42,7 +38,7 @@ def sentences(path: Path, **columns: int | None) -> list[tuple[tuple[str, ...], 
 
 
 def test_blank_lines_end_sentences_and_marks_begin_documents(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.txt", STORY)
+    path = file_with(tmp_path / "a.txt", STORY)
     examples = read_conll(path).examples
     assert [(example.words, example.tags, example.document) for example in examples] == [
         (("EU", "rejects"), ("I-ORG", "O"), 0),
@@ -57,7 +53,7 @@ def test_blank_lines_end_sentences_and_marks_begin_documents(tmp_path: Path) -> 
 
 
 def test_a_mark_without_blank_lines_ends_a_sentence_as_well(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.txt", "a O\n-DOCSTART- O\nb O\n-DOCSTART- O\n-DOCSTART- O\nc O")
+    path = file_with(tmp_path / "a.txt", "a O\n-DOCSTART- O\nb O\n-DOCSTART- O\n-DOCSTART- O\nc O")
     assert [(example.words, example.document) for example in read_conll(path).examples] == [
         (("a",), 0),
         (("b",), 1),
@@ -66,11 +62,11 @@ def test_a_mark_without_blank_lines_ends_a_sentence_as_well(tmp_path: Path) -> N
 
 
 def test_any_column_may_hold_words_or_tags(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.txt", STORY)
+    path = file_with(tmp_path / "a.txt", STORY)
     assert sentences(path, tag_column=1)[0] == (("EU", "rejects"), ("NNP", "VBZ"))
     assert sentences(path, word_column=1, tag_column=2)[0] == (("NNP", "VBZ"), ("I-NP", "I-VP"))
     assert sentences(path, tag_column=None)[0] == (("EU", "rejects"), None)
-    assert sentences(write(tmp_path / "b.txt", "one\nword\n\nmore\n"), tag_column=None) == [
+    assert sentences(file_with(tmp_path / "b.txt", "one\nword\n\nmore\n"), tag_column=None) == [
         (("one", "word"), None),
         (("more",), None),
     ]
@@ -79,18 +75,18 @@ def test_any_column_may_hold_words_or_tags(tmp_path: Path) -> None:
 def test_columns_stand_between_tabs_or_spaces(tmp_path: Path) -> None:
     wanted = [(("New", "York"), ("B-LOC", "I-LOC"))]
     for text in ("New\tB-LOC\nYork\tI-LOC\n", "New B-LOC\nYork   I-LOC \n", "New\tB-LOC\r\nYork\tI-LOC\r\n\t\r\n"):
-        assert sentences(write(tmp_path / "a.txt", text)) == wanted
-    assert sentences(write(tmp_path / "a.txt", "New York\tB-LOC\n")) == [(("New York",), ("B-LOC",))]
+        assert sentences(file_with(tmp_path / "a.txt", text)) == wanted
+    assert sentences(file_with(tmp_path / "a.txt", "New York\tB-LOC\n")) == [(("New York",), ("B-LOC",))]
 
 
 def test_a_line_of_white_space_ends_a_sentence(tmp_path: Path) -> None:
-    assert len(sentences(write(tmp_path / "a.txt", "a\tO\n\t\nb\tO\n  \nc\tO\n"))) == 3
+    assert len(sentences(file_with(tmp_path / "a.txt", "a\tO\n\t\nb\tO\n  \nc\tO\n"))) == 3
 
 
 def test_comments_have_no_tag_and_hashes_with_one_are_words(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.txt", "# sentence 1 of 2\n#\tO\n# a\n#tag\tO\n\n# x\tO\n")
+    path = file_with(tmp_path / "a.txt", "# sentence 1 of 2\n#\tO\n# a\n#tag\tO\n\n# x\tO\n")
     assert sentences(path) == [(("#", "#tag"), ("O", "O")), (("# x",), ("O",))]
-    path = write(tmp_path / "b.txt", "# newdoc id = 1\na O\n# O\n# a comment\nb O\n")
+    path = file_with(tmp_path / "b.txt", "# newdoc id = 1\na O\n# O\n# a comment\nb O\n")
     assert sentences(path) == [(("a", "#", "b"), ("O", "O", "O"))]
 
 
@@ -128,14 +124,14 @@ BAD_FILES = {
 def test_a_bad_file_is_one_clear_error(tmp_path: Path, name: str) -> None:
     content, result = BAD_FILES[name]
     with pytest.raises(InputError, match=re.escape(result)) as error:
-        read_conll(write(tmp_path / "a.txt", content))
+        read_conll(file_with(tmp_path / "a.txt", content))
     assert "a.txt" in str(error.value)
 
 
 @pytest.mark.parametrize("columns", [{"tag_column": 2}, {"word_column": -3}, {"word_column": 1}, {"tag_column": 0}])
 def test_a_column_that_is_not_there_is_an_error(tmp_path: Path, columns: dict[str, int]) -> None:
     with pytest.raises(InputError, match="found 2 columns; name the columns with --word-column and --tag-column"):
-        read_conll(write(tmp_path / "a.txt", "a O\n"), **columns)
+        read_conll(file_with(tmp_path / "a.txt", "a O\n"), **columns)
 
 
 def test_real_files_have_their_exact_counts(real_data: Path) -> None:

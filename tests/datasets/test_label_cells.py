@@ -19,6 +19,7 @@ from bertsmith.tasks.datasets.tables import read_table, read_texts
 from bertsmith.tasks.datasets.text_groups import read_groups
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.task_data.task_files import read_examples, read_task
+from written_files import file_with
 
 NAMES = st.lists(st.text("abcd ", min_size=1, max_size=4).filter(str.strip).map(str.strip), max_size=3, unique=True)
 
@@ -106,8 +107,7 @@ def test_several_labels_are_the_same_in_every_form(
             }
             for text, names in zip(texts, drawn, strict=True)
         ]
-        path = folder / "a.json"
-        path.write_text(json.dumps(tasks), encoding="utf-8")
+        path = file_with(folder / "a.json", json.dumps(tasks))
     assert [set(names) for names in labels(path, "labels")] == [set(names) for names in drawn]
 
 
@@ -155,8 +155,7 @@ def test_lists_of_the_dev_file_are_read_as_those_of_the_training_file(tmp_path: 
 
 
 def test_columns_of_zeros_and_ones_are_labels(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("id,comment_text,toxic,insult,source\n1,a,1,0,web\n2,b,0,0,mail\n3,c,1,1,\n", encoding="utf-8")
+    path = file_with(tmp_path / "a.csv", "id,comment_text,toxic,insult,source\n1,a,1,0,web\n2,b,0,0,mail\n3,c,1,1,\n")
     assert labels(path, "labels") == [("toxic",), (), ("toxic", "insult")]
     assert labels(path, "labels", label_column="insult, toxic") == [("toxic",), (), ("insult", "toxic")]
     with pytest.raises(InputError, match=r"expected 0 or 1 in the label column 'source' in line 2 of .*; found 'web'"):
@@ -279,8 +278,7 @@ def test_choices_of_label_studio_are_labels(tmp_path: Path) -> None:
 
 
 def test_lines_of_fasttext_have_their_labels(tmp_path: Path) -> None:
-    path = tmp_path / "train.ft"
-    path.write_text("__label__pos A good film .\nnothing\n\nso __label__neg it was\n", encoding="utf-8")
+    path = file_with(tmp_path / "train.ft", "__label__pos A good film .\nnothing\n\nso __label__neg it was\n")
     file = read_texts(path)
     assert [(example.first, example.label) for example in file.examples] == [
         ("A good film .", "pos"),

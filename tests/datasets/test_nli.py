@@ -10,6 +10,7 @@ import pytest
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.tasks.datasets.nli import read_nli
+from written_files import file_with
 
 # Header lines in the style of the official files of SNLI and XNLI.
 OFFICIAL = (
@@ -57,8 +58,7 @@ def test_the_official_text_file_is_read(name: str, tmp_path: Path) -> None:
     if name.endswith(".gz"):
         import gzip
 
-        packed = tmp_path / name
-        packed.write_bytes(gzip.compress(path.read_bytes()))
+        packed = file_with(tmp_path / name, gzip.compress(path.read_bytes()))
         path = packed
     result = read_nli("snli", path)
     assert [example.label for example in result.examples] == GOLD
@@ -162,8 +162,7 @@ def test_the_official_files_of_xnli_are_read_and_translations_have_ids_of_their_
     ],
 )
 def test_other_files_are_refused(content: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "a.tsv"
-    path.write_text(content, encoding="utf-8")
+    path = file_with(tmp_path / "a.tsv", content)
     with pytest.raises(InputError, match=message):
         read_nli("snli", path)
 

@@ -10,11 +10,7 @@ from hypothesis import strategies as st
 from bertsmith.base.core.errors import InputError
 from bertsmith.tasks.datasets.hierarchy import by_label, read_hierarchy
 from bertsmith.tasks.datasets.patents import first_claim, read_patents
-
-
-def write(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path
+from written_files import file_with
 
 
 def test_uspto_2m_is_title_and_abstract_with_subclasses(tmp_path: Path) -> None:
@@ -23,7 +19,7 @@ def test_uspto_2m_is_title_and_abstract_with_subclasses(tmp_path: Path) -> None:
         {"No": "US2", "Title": "A phone", "Abstract": "It rings.", "Subclass_labels": ["H04M"]},
         {"No": "US3", "Title": "", "Abstract": "", "Subclass_labels": ["H04M"]},
     ]
-    path = write(tmp_path / "USPTO.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    path = file_with(tmp_path / "USPTO.jsonl", "".join(json.dumps(record) + "\n" for record in records))
     result = read_patents(path)
     assert [(example.id, example.first, example.label) for example in result.examples] == [
         ("US1", "A boat It has a sail.", ("B63H", "B63B")),
@@ -35,7 +31,7 @@ def test_uspto_2m_is_title_and_abstract_with_subclasses(tmp_path: Path) -> None:
 
 def test_claims_are_cut_to_the_first_and_codes_to_the_subclass(tmp_path: Path) -> None:
     claims = "1. A boat with a sail. 2. The boat of claim 1."
-    path = write(tmp_path / "a.tsv", f"patent_id\tclaims\tcpc_ids\n7\t{claims}\tB63H 9/06; B63H 9/08, H04L12/56\n")
+    path = file_with(tmp_path / "a.tsv", f"patent_id\tclaims\tcpc_ids\n7\t{claims}\tB63H 9/06; B63H 9/08, H04L12/56\n")
     (result,) = read_patents(path).examples
     assert (result.id, result.first, result.label) == ("7", "A boat with a sail.", ("B63H", "H04L"))
 
@@ -54,7 +50,7 @@ def test_other_tables_are_refused(tmp_path: Path) -> None:
         ("d.tsv", "claim\tcodes\n \tH04L\n", "patents with text"),
     ):
         with pytest.raises(InputError, match=match):
-            read_patents(write(tmp_path / name, text))
+            read_patents(file_with(tmp_path / name, text))
 
 
 def test_the_parents_of_codes_are_in_the_codes() -> None:
@@ -64,24 +60,23 @@ def test_the_parents_of_codes_are_in_the_codes() -> None:
 
 
 def test_a_hierarchy_is_read_from_a_file_and_a_cycle_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "h.tsv", "cat\tanimal\ndog\tanimal\n\nanimal\tthing\nloop\tpool\npool\tloop\n")
+    path = file_with(tmp_path / "h.tsv", "cat\tanimal\ndog\tanimal\n\nanimal\tthing\nloop\tpool\npool\tloop\n")
     assert read_hierarchy(str(path), ["cat", "none"]) == {"cat": "animal", "animal": "thing"}
     with pytest.raises(InputError, match=r"without a cycle in .*found loop -> pool -> loop; remove one"):
         read_hierarchy(str(path), ["loop"])
     with pytest.raises(InputError, match="found pool -> loop -> pool"):
         read_hierarchy(str(path), ["pool"])
     with pytest.raises(InputError, match="one parent of 'a'"):
-        read_hierarchy(str(write(tmp_path / "two.tsv", "a\tb\na\tc\n")), ["a"])
+        read_hierarchy(str(file_with(tmp_path / "two.tsv", "a\tb\na\tc\n")), ["a"])
     with pytest.raises(InputError, match=r"a label, a tab and its parent in .*line 1"):
-        read_hierarchy(str(write(tmp_path / "bad.tsv", "a b\n")), ["a"])
-    itself = write(tmp_path / "self.tsv", "a\ta\n")
+        read_hierarchy(str(file_with(tmp_path / "bad.tsv", "a b\n")), ["a"])
+    itself = file_with(tmp_path / "self.tsv", "a\ta\n")
     with pytest.raises(InputError, match="found a -> a"):
         read_hierarchy(str(itself), ["a"])
 
 
 def test_a_hierarchy_in_another_encoding_has_the_same_parents(tmp_path: Path) -> None:
-    path = tmp_path / "hierarchy.tsv"
-    path.write_bytes("caf\xe9\tplaces\n".encode("cp1252"))
+    path = file_with(tmp_path / "hierarchy.tsv", "caf\xe9\tplaces\n".encode("cp1252"))
     assert read_hierarchy(str(path), ["caf\xe9"], "cp1252") == {"caf\xe9": "places"}
     with pytest.raises(InputError, match="not UTF-8"):
         read_hierarchy(str(path), ["caf\xe9"])

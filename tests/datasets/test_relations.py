@@ -16,6 +16,7 @@ from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.datasets.marked_texts import MarkedSpan
 from bertsmith.tasks.datasets.relations import anonymized, read_relations
 from tasks.task_samples import write_base_model
+from written_files import file_with
 
 TEXT = "BRCA1 was found to cause breast cancer."
 GENE, DISEASE = {"start": 0, "end": 5, "label": "GENE"}, {"start": 25, "end": 38, "label": "DISEASE"}
@@ -72,8 +73,7 @@ def test_a_record_without_two_entities_is_one_line(tmp_path: Path, change: dict[
 
 
 def test_a_table_is_marked_already(tmp_path: Path) -> None:
-    table = tmp_path / "gad.tsv"
-    table.write_text("index\tsentence\tlabel\n0\t@GENE$ leads to @DISEASE$ .\t1\n", encoding="utf-8")
+    table = file_with(tmp_path / "gad.tsv", "index\tsentence\tlabel\n0\t@GENE$ leads to @DISEASE$ .\t1\n")
     assert only(table).first == "@GENE$ leads to @DISEASE$ ."
     table.write_text("index\tsentence\tlabel\n0\tBRCA1 leads to cancer .\t1\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"texts with marked entities, such as @GENE\$"):

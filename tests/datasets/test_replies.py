@@ -1,7 +1,5 @@
 """Conversations and replies: what is read, which candidates are drawn, and what is refused."""
 
-import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +11,7 @@ from bertsmith.tasks.datasets.examples import ChoiceExample
 from bertsmith.tasks.datasets.replies import read_replies, read_reply_list
 from bertsmith.tasks.specs.settings import TaskSettings
 from bertsmith.tasks.task_data.task_files import read_task
-
-
-def write(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+from written_files import file_of_records, file_with
 
 
 def conversations(count: int = 30) -> list[dict[str, Any]]:
@@ -38,7 +32,7 @@ def right(example: ChoiceExample) -> str:
 
 
 def test_a_list_of_turns_becomes_the_lines_of_the_context(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", [*conversations(3), {"context": "one text", "response": "x"}])
+    path = file_of_records(tmp_path / "a.jsonl", [*conversations(3), {"context": "one text", "response": "x"}])
     examples = read(path, training=True)
     assert examples[0].context == "turn 0\nand then"
     assert examples[3].context == "one text"
@@ -46,7 +40,7 @@ def test_a_list_of_turns_becomes_the_lines_of_the_context(tmp_path: Path) -> Non
 
 
 def test_equal_replies_are_never_negatives(tmp_path: Path) -> None:
-    examples = read(write(tmp_path / "a.jsonl", conversations()), candidates=10)
+    examples = read(file_of_records(tmp_path / "a.jsonl", conversations()), candidates=10)
     for example, row in zip(examples, conversations(), strict=True):
         assert same(right(example)) == same(row["response"])
         assert len(example.endings) == 10
@@ -58,12 +52,12 @@ def test_equal_replies_are_never_negatives(tmp_path: Path) -> None:
 def test_replies_to_an_equal_context_are_never_negatives(tmp_path: Path) -> None:
     rows = [{"context": "Hello?", "response": f"reply {n}"} for n in range(3)]
     rows += [{"context": f"other {n}", "response": f"other reply {n}"} for n in range(4)]
-    for example in read(write(tmp_path / "a.jsonl", rows), candidates=7)[:3]:
+    for example in read(file_of_records(tmp_path / "a.jsonl", rows), candidates=7)[:3]:
         assert sorted(example.endings) == sorted([right(example), *(f"other reply {n}" for n in range(4))])
 
 
 def test_candidates_are_drawn_by_row_and_the_right_one_is_anywhere(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", conversations())
+    path = file_of_records(tmp_path / "a.jsonl", conversations())
     first, second = read(path), read(path)
     assert first == second
     assert len({example.label for example in first}) > 5
@@ -72,7 +66,7 @@ def test_candidates_are_drawn_by_row_and_the_right_one_is_anywhere(tmp_path: Pat
 
 def test_a_column_of_candidates_is_taken_as_it_is(tmp_path: Path) -> None:
     rows = [{"context": "Hello?", "response": "Hi.", "candidates": ["No.", "hi. ", "Bye."]}]
-    (example,) = read(write(tmp_path / "a.jsonl", rows))
+    (example,) = read(file_of_records(tmp_path / "a.jsonl", rows))
     assert sorted(example.endings) == ["Bye.", "Hi.", "No."]
     assert right(example) == "Hi."
     (unlabelled,) = read(tmp_path / "a.jsonl", gold=False)
@@ -89,30 +83,29 @@ def test_a_column_of_candidates_is_taken_as_it_is(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_row_is_refused_with_its_place(tmp_path: Path, row: dict[str, Any], message: str) -> None:
-    path = write(tmp_path / "a.jsonl", [{"context": "good", "response": "fine"}, row])
+    path = file_of_records(tmp_path / "a.jsonl", [{"context": "good", "response": "fine"}, row])
     with pytest.raises(InputError, match=message):
         read(path)
 
 
 def test_a_label_is_no_reply_unless_it_is_named(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", [{"text": f"good day {n}", "label": f"reply {n}"} for n in range(3)])
+    path = file_of_records(tmp_path / "a.jsonl", [{"text": f"good day {n}", "label": f"reply {n}"} for n in range(3)])
     with pytest.raises(InputError, match=r"a column named 'response' for the replies in .*--label-column"):
         read(path)
     assert [right(example) for example in read(path, label_column="label")] == [f"reply {n}" for n in range(3)]
 
 
 def test_candidates_without_a_second_reply_are_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", [{"context": f"{n}", "response": "Yes."} for n in range(3)])
+    path = file_of_records(tmp_path / "a.jsonl", [{"context": f"{n}", "response": "Yes."} for n in range(3)])
     with pytest.raises(InputError, match="a reply that differs from that of line 1"):
         read(path)
     rows = [{"context": "x", "response": "Yes.", "candidates": ["yes."]}]
     with pytest.raises(InputError, match="at least 2 different candidates in line 1"):
-        read(write(tmp_path / "b.jsonl", rows))
+        read(file_of_records(tmp_path / "b.jsonl", rows))
 
 
 def test_a_list_of_replies_has_each_reply_once(tmp_path: Path) -> None:
-    path = tmp_path / "replies.txt"
-    path.write_text("Yes.\n\nNo.\nyes. \n", encoding="utf-8")
+    path = file_with(tmp_path / "replies.txt", "Yes.\n\nNo.\nyes. \n")
     assert read_reply_list(path) == ["Yes.", "No."]
     path.write_text("Yes.\nYes.\n", encoding="utf-8")
     with pytest.raises(InputError, match="at least 2 different replies"):
@@ -120,7 +113,7 @@ def test_a_list_of_replies_has_each_reply_once(tmp_path: Path) -> None:
 
 
 def test_a_dev_set_that_is_held_out_gets_candidates(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", conversations(200))
+    path = file_of_records(tmp_path / "a.jsonl", conversations(200))
     _, data = read_task("response-selection", path, None, settings=TaskSettings())
     assert {len(example.endings) for example in data.train} == {1}
     assert {len(example.endings) for example in data.dev} == {10}

@@ -12,6 +12,7 @@ from bertsmith.base.core.errors import InputError
 from bertsmith.tasks.datasets.marked_texts import MarkedSpan, tags_of_spans, words_of
 from bertsmith.tasks.datasets.spans import has_spans, read_spans
 from bertsmith.tasks.metrics.entities import entity_spans
+from written_files import file_with
 
 TEXT = "Ms. Ann Lee, of Oslo."
 WORDS = ("Ms", ".", "Ann", "Lee", ",", "of", "Oslo", ".")
@@ -92,8 +93,7 @@ def test_a_file_is_known_by_its_content_whatever_its_name(tmp_path: Path) -> Non
     for path in (lines, tasks):
         assert has_spans(path)
         assert [set(example.tags) for example in read_spans(path).examples] == [set(TAGS), {"O"}]
-    columns = tmp_path / "words.conll"
-    columns.write_text("[ O\nOslo B-LOC\n", encoding="utf-8")
+    columns = file_with(tmp_path / "words.conll", "[ O\nOslo B-LOC\n")
     assert not has_spans(columns)
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bertsmith.base.core.errors import InputError
 from bertsmith.tasks.datasets.examples import Answer
 from bertsmith.tasks.datasets.squad import read_squad
+from written_files import file_with
 
 CONTEXT = "In May Ann met Bob; Bob met Ann in June."
 
@@ -194,8 +195,7 @@ BAD_FILES = {
 @pytest.mark.parametrize("name", BAD_FILES)
 def test_a_bad_file_is_one_clear_error(tmp_path: Path, name: str) -> None:
     content, result = BAD_FILES[name]
-    path = tmp_path / "a.json"
-    path.write_text(content, encoding="utf-8")
+    path = file_with(tmp_path / "a.json", content)
     with pytest.raises(InputError, match=re.escape(result.replace("PATH", str(path)))) as error:
         read_squad(path)
     assert str(path) in str(error.value)

@@ -17,14 +17,10 @@ from bertsmith.base.core.errors import InputError, nearest_path
 from bertsmith.tasks.datasets.tables import read_table, read_texts
 from bertsmith.tasks.datasets.text_lines import TextLines
 from bertsmith.text.documents.names import doubled
+from written_files import file_with
 
 RECORDS = [{"text": 'He said, "go".', "label": "spam"}, {"text": "two\nlines", "label": "ham"}]
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\t\ufeff\x00"), max_size=8)
-
-
-def write(path: Path, content: str | bytes) -> Path:
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
 
 
 def csv_of(rows: list[list[str]]) -> str:
@@ -41,11 +37,11 @@ def squad() -> str:
 def table(folder: Path, kind: str) -> Path:
     path = folder / f"train{kind}"
     if kind == ".csv":
-        return write(path, csv_of([["text", "label"], *([record["text"], record["label"]] for record in RECORDS)]))
+        return file_with(path, csv_of([["text", "label"], *([record["text"], record["label"]] for record in RECORDS)]))
     if kind == ".jsonl":
-        return write(path, "".join(json.dumps(record) + "\n" for record in RECORDS))
+        return file_with(path, "".join(json.dumps(record) + "\n" for record in RECORDS))
     if kind == ".json":
-        return write(path, json.dumps(RECORDS, indent=1))
+        return file_with(path, json.dumps(RECORDS, indent=1))
     pq.write_table(pa.Table.from_pylist(RECORDS), path)
     return path
 
@@ -55,7 +51,7 @@ def table(folder: Path, kind: str) -> Path:
 def test_a_table_of_every_kind_says_the_same(tmp_path: Path, kind: str, packed: bool) -> None:
     path = table(tmp_path, kind)
     if packed:
-        path = write(tmp_path / f"packed{kind}.gz", gzip.compress(path.read_bytes()))
+        path = file_with(tmp_path / f"packed{kind}.gz", gzip.compress(path.read_bytes()))
     assert [row.values for row in read_table(path)] == RECORDS
     assert [(example.first, example.label) for example in read_texts(path).examples] == [
         (record["text"], record["label"]) for record in RECORDS
@@ -66,16 +62,16 @@ def test_a_table_of_every_kind_says_the_same(tmp_path: Path, kind: str, packed: 
 def test_what_is_written_as_csv_or_tsv_is_read_again(tmp_path_factory: pytest.TempPathFactory, rows) -> None:
     folder = tmp_path_factory.mktemp("tables")
     header = ["text", "label"]
-    as_csv = write(folder / "a.csv", csv_of([header, *rows]))
+    as_csv = file_with(folder / "a.csv", csv_of([header, *rows]))
     assert [list(row.values.values()) for row in read_table(as_csv)] == rows
-    as_tsv = write(folder / "a.tsv", "".join("\t".join(row) + "\n" for row in [header, *rows]))
+    as_tsv = file_with(folder / "a.tsv", "".join("\t".join(row) + "\n" for row in [header, *rows]))
     assert [list(row.values.values()) for row in read_table(as_tsv)] == rows
 
 
 def test_quotes_of_tsv_are_characters_and_those_of_csv_are_not(tmp_path: Path) -> None:
-    tsv = write(tmp_path / "a.tsv", 'text\tlabel\n"He left\t0\nShe said "no"\t1\n')
+    tsv = file_with(tmp_path / "a.tsv", 'text\tlabel\n"He left\t0\nShe said "no"\t1\n')
     assert [example.first for example in read_texts(tsv).examples] == ['"He left', 'She said "no"']
-    comma = write(tmp_path / "a.csv", 'text,label\n"a ""b"", c",0\n')
+    comma = file_with(tmp_path / "a.csv", 'text,label\n"a ""b"", c",0\n')
     assert read_texts(comma).examples[0].first == 'a "b", c'
 
 
@@ -84,20 +80,20 @@ def test_a_csv_of_a_spreadsheet_has_the_separator_of_its_header(tmp_path: Path, 
     cells = [["text", "label"], [f'a, "b"{mark} c\nd', "0"], ["e", "1"]]
     text = io.StringIO(newline="")
     csv.writer(text, delimiter=mark).writerows(cells)
-    path = write(tmp_path / "a.csv", "\ufeff" + text.getvalue())
+    path = file_with(tmp_path / "a.csv", "\ufeff" + text.getvalue())
     assert [[row.values["text"], row.values["label"]] for row in read_table(path)] == cells[1:]
     assert list(TextLines(path)) == [row[0] for row in cells[1:]]
 
 
 def test_a_comma_in_the_header_separates_its_cells(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "text,label;other\na;b,0\n")
+    path = file_with(tmp_path / "a.csv", "text,label;other\na;b,0\n")
     assert [row.values for row in read_table(path)] == [{"text": "a;b", "label;other": "0"}]
 
 
 def test_rows_without_a_label_are_counted_in_the_error_or_skipped_and_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = write(tmp_path / "a.csv", "text,label\na,0\nb,\nc,1\nd, \n")
+    path = file_with(tmp_path / "a.csv", "text,label\na,0\nb,\nc,1\nd, \n")
     with pytest.raises(InputError, match=r"an empty cell in 2 rows, the first in line 3; .* --skip-unlabelled"):
         read_texts(path)
     file = read_texts(path, skip_unlabelled=True)
@@ -108,18 +104,18 @@ def test_rows_without_a_label_are_counted_in_the_error_or_skipped_and_counted(
 
 def test_line_ends_and_marks_of_other_systems_make_no_difference(tmp_path: Path) -> None:
     plain = "text\tlabel\na b\t0\nc\t1\n"
-    wanted = read_texts(write(tmp_path / "a.tsv", plain)).examples
+    wanted = read_texts(file_with(tmp_path / "a.tsv", plain)).examples
     for text in ("\ufeff" + plain, plain.replace("\n", "\r\n"), plain.replace("\n", "\r"), plain.rstrip("\n")):
-        assert read_texts(write(tmp_path / "a.tsv", text)).examples == wanted
+        assert read_texts(file_with(tmp_path / "a.tsv", text)).examples == wanted
 
 
 def test_a_row_knows_the_line_where_it_begins(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", 'text,label\n"one\ntwo",0\n\nthree,1\n')
+    path = file_with(tmp_path / "a.csv", 'text,label\n"one\ntwo",0\n\nthree,1\n')
     assert [row.location for row in read_table(path)] == [f"line 2 of '{path}'", f"line 5 of '{path}'"]
 
 
 def test_a_text_longer_than_the_csv_module_likes_is_read(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", csv_of([["text", "label"], ["a " * 100_000, "0"]]))
+    path = file_with(tmp_path / "a.csv", csv_of([["text", "label"], ["a " * 100_000, "0"]]))
     assert len(read_texts(path).examples[0].first) == 200_000
 
 
@@ -140,7 +136,7 @@ def test_a_text_longer_than_the_csv_module_likes_is_read(tmp_path: Path) -> None
 )
 def test_columns_are_found_by_their_usual_names(tmp_path: Path, header: str, first: str, second: str | None) -> None:
     names = header.split()
-    path = write(tmp_path / "a.tsv", "\n".join(["\t".join(names), "\t".join(f"<{name}>" for name in names)]))
+    path = file_with(tmp_path / "a.tsv", "\n".join(["\t".join(names), "\t".join(f"<{name}>" for name in names)]))
     example = read_texts(path).examples[0]
     assert (example.first, example.second) == (f"<{first}>", second and f"<{second}>")
     assert example.label in ("<label>", "<class>", "<gold_label>", "<category>")
@@ -148,7 +144,7 @@ def test_columns_are_found_by_their_usual_names(tmp_path: Path, header: str, fir
 
 
 def test_columns_that_are_named_are_taken(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.tsv", "a\tb\ttext\tc\n1\t2\t3\t4\n")
+    path = file_with(tmp_path / "a.tsv", "a\tb\ttext\tc\n1\t2\t3\t4\n")
     example = read_texts(path, text_column="b", label_column="c").examples[0]
     assert (example.first, example.second, example.label) == ("2", None, "4")
     example = read_texts(path, text_column="b", pair_column="a", label_column="text").examples[0]
@@ -168,7 +164,7 @@ def test_columns_that_are_named_are_taken(tmp_path: Path) -> None:
     ],
 )
 def test_columns_that_are_missing_or_could_be_several_are_named(tmp_path: Path, header: str, found: str) -> None:
-    path = write(tmp_path / "a.tsv", f"{header}\n{header}\n")
+    path = file_with(tmp_path / "a.tsv", f"{header}\n{header}\n")
     with pytest.raises(InputError, match=re.escape(found)) as error:
         read_texts(path)
     assert all(name in str(error.value) for name in header.split("\t"))
@@ -177,10 +173,10 @@ def test_columns_that_are_missing_or_could_be_several_are_named(tmp_path: Path, 
 
 
 def test_labels_are_not_needed_where_none_are_read(tmp_path: Path) -> None:
-    assert read_texts(write(tmp_path / "a.tsv", "text\na\n"), target=None).examples[0].label is None
-    assert read_texts(write(tmp_path / "b.tsv", "text\tlabel\na\t\n"), target=None).examples[0].label is None
+    assert read_texts(file_with(tmp_path / "a.tsv", "text\na\n"), target=None).examples[0].label is None
+    assert read_texts(file_with(tmp_path / "b.tsv", "text\tlabel\na\t\n"), target=None).examples[0].label is None
     with pytest.raises(InputError, match="an empty cell in 1 row, the first in line 3"):
-        read_texts(write(tmp_path / "c.tsv", "text\tlabel\na\t1\nb\t \n"))
+        read_texts(file_with(tmp_path / "c.tsv", "text\tlabel\na\t1\nb\t \n"))
 
 
 @pytest.mark.parametrize(
@@ -196,30 +192,30 @@ def test_labels_are_not_needed_where_none_are_read(tmp_path: Path) -> None:
     ],
 )
 def test_several_labels_stand_in_a_cell(tmp_path: Path, cell: str, names: tuple[str, ...]) -> None:
-    path = write(tmp_path / "a.tsv", f"text\tlabels\na\t{cell}\n")
+    path = file_with(tmp_path / "a.tsv", f"text\tlabels\na\t{cell}\n")
     assert read_texts(path, target="labels").examples[0].label == names
 
 
 def test_several_labels_are_a_list_in_a_record(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", '{"text": "a", "labels": ["x", "y"]}\n{"text": "b", "labels": []}\n')
+    path = file_with(tmp_path / "a.jsonl", '{"text": "a", "labels": ["x", "y"]}\n{"text": "b", "labels": []}\n')
     assert [example.label for example in read_texts(path, target="labels").examples] == [("x", "y"), ()]
     for cell, message in (("[1", "expected JSON in line 2"), ("[{}]", "expected a list of names in line 2")):
         with pytest.raises(InputError, match=re.escape(message)):
-            read_texts(write(tmp_path / "a.tsv", f"text\tlabels\na\t{cell}\n"), target="labels")
+            read_texts(file_with(tmp_path / "a.tsv", f"text\tlabels\na\t{cell}\n"), target="labels")
 
 
 def test_a_number_is_read_and_what_is_none_is_an_error(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.tsv", "text\tscore\na\t2.5\nb\t-1e2\n")
+    path = file_with(tmp_path / "a.tsv", "text\tscore\na\t2.5\nb\t-1e2\n")
     assert [example.label for example in read_texts(path, target="number").examples] == [2.5, -100.0]
     for cell in ("much", "nan", "inf", "1_0", "1,5"):
         with pytest.raises(InputError, match=rf"expected a number in line 3 of .*found '{cell}'"):
-            read_texts(write(tmp_path / "b.tsv", f"text\tscore\na\t1\nb\t{cell}\n"), target="number")
+            read_texts(file_with(tmp_path / "b.tsv", f"text\tscore\na\t1\nb\t{cell}\n"), target="number")
 
 
 def test_labels_of_json_and_parquet_may_be_numbers(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": ["a", "b"], "label": [0, 1]}), tmp_path / "a.parquet")
     assert [example.label for example in read_texts(tmp_path / "a.parquet").examples] == ["0", "1"]
-    path = write(tmp_path / "a.jsonl", '{"text": "a", "label": true}\n{"text": "b \\ud83d", "label": 3}\n')
+    path = file_with(tmp_path / "a.jsonl", '{"text": "a", "label": true}\n{"text": "b \\ud83d", "label": 3}\n')
     assert [(example.first, example.label) for example in read_texts(path).examples] == [
         ("a", "true"),
         ("b \ufffd", "3"),
@@ -227,7 +223,7 @@ def test_labels_of_json_and_parquet_may_be_numbers(tmp_path: Path) -> None:
 
 
 def test_nan_is_an_empty_cell(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", '{"text": "a", "label": 1.0}\n{"text": "b", "label": NaN}\n')
+    path = file_with(tmp_path / "a.jsonl", '{"text": "a", "label": 1.0}\n{"text": "b", "label": NaN}\n')
     with pytest.raises(InputError, match="found an empty cell in 1 row, the first in line 2"):
         read_texts(path)
     pq.write_table(pa.table({"text": ["a", "b"], "label": [float("nan"), 0.0]}), tmp_path / "a.parquet")
@@ -235,7 +231,7 @@ def test_nan_is_an_empty_cell(tmp_path: Path) -> None:
 
 
 def test_a_column_is_not_read_twice(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "text,other,label\na,b,1\n")
+    path = file_with(tmp_path / "a.csv", "text,other,label\na,b,1\n")
     message = r"a column of its own for each text and for the label in .*; found 'text' twice"
     with pytest.raises(InputError, match=message):
         read_texts(path, label_column="text")
@@ -245,28 +241,28 @@ def test_a_column_is_not_read_twice(tmp_path: Path) -> None:
 
 def test_a_pair_of_snli_without_a_gold_label_is_skipped_and_listed(tmp_path: Path) -> None:
     rows = "gold_label\tsentence1\tsentence2\n-\ta\tb\nneutral\tc\td\n - \te\tf\n"
-    file = read_texts(write(tmp_path / "a.tsv", rows))
+    file = read_texts(file_with(tmp_path / "a.tsv", rows))
     assert [example.label for example in file.examples] == ["neutral"]
     assert [location.split(" of ")[0] for location, _ in file.skipped] == ["line 2", "line 4"]
     assert {reason for _, reason in file.skipped} == {"the label '-', on which the annotators did not agree"}
     assert len(read_texts(tmp_path / "a.tsv", target=None).examples) == 3
-    signs = write(tmp_path / "b.tsv", "text\tlabel\na\t-\nb\t+\n")
+    signs = file_with(tmp_path / "b.tsv", "text\tlabel\na\t-\nb\t+\n")
     assert [example.label for example in read_texts(signs).examples] == ["-", "+"]
 
 
 def test_a_label_of_thousands_of_characters_is_an_error_where_it_is_read(tmp_path: Path) -> None:
     for cell, target in (("1" * 5000, "label"), (f"b|{'a' * 1001}", "labels")):
-        path = write(tmp_path / "a.tsv", f"text\tlabel\na\tb\nc\t{cell}\n")
+        path = file_with(tmp_path / "a.tsv", f"text\tlabel\na\tb\nc\t{cell}\n")
         with pytest.raises(InputError, match=r"at most 1,000 characters in line 3 of .*,\d{3} characters; check"):
             read_texts(path, target=target)
-    whole = write(tmp_path / "b.tsv", f"text\tlabel\na\t{'a' * 1000}\n")
+    whole = file_with(tmp_path / "b.tsv", f"text\tlabel\na\t{'a' * 1000}\n")
     assert len(read_texts(whole).examples) == 1
 
 
 def test_halves_of_surrogate_pairs_do_not_survive_in_lists(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", '{"text": "t", "labels": ["a\\ud83d", "b"]}')
+    path = file_with(tmp_path / "a.jsonl", '{"text": "t", "labels": ["a\\ud83d", "b"]}')
     assert read_texts(path, target="labels").examples[0].label == ("a\ufffd", "b")
-    cell = write(tmp_path / "a.tsv", 'text\tlabels\nt\t["\\udc00"]\n')
+    cell = file_with(tmp_path / "a.tsv", 'text\tlabels\nt\t["\\udc00"]\n')
     assert read_texts(cell, target="labels").examples[0].label == ("\ufffd",)
 
 
@@ -290,7 +286,7 @@ def test_doubled_names_of_columns_are_found_with_few_comparisons() -> None:
 
 def test_messages_about_very_many_columns_are_short(tmp_path: Path) -> None:
     header = "\t".join(f"c{number}" for number in range(100_000))
-    path = write(tmp_path / "a.tsv", f"{header}\n{header}\n")
+    path = file_with(tmp_path / "a.tsv", f"{header}\n{header}\n")
     for read in (
         lambda: read_texts(path, text_column="x"),
         lambda: list(TextLines(path, "x")),
@@ -303,17 +299,17 @@ def test_messages_about_very_many_columns_are_short(tmp_path: Path) -> None:
 
 
 def test_a_row_with_an_empty_text_is_skipped_and_listed(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.tsv", "text\ttext2\tlabel\na\tb\t0\n \tb\t1\na\t\t1\nc\td\t1\n")
+    path = file_with(tmp_path / "a.tsv", "text\ttext2\tlabel\na\tb\t0\n \tb\t1\na\t\t1\nc\td\t1\n")
     file = read_texts(path)
     assert [(example.id, example.first) for example in file.examples] == [("0", "a"), ("3", "c")]
     assert file.skipped == (
         (f"line 3 of '{path}'", "empty text in column 'text'"),
         (f"line 4 of '{path}'", "empty text in column 'text2'"),
     )
-    lone = read_texts(write(tmp_path / "b.csv", "text\na\n\nb\n"), target=None)
+    lone = read_texts(file_with(tmp_path / "b.csv", "text\na\n\nb\n"), target=None)
     assert ([example.id for example in lone.examples], len(lone.skipped)) == (["0", "2"], 1)
     with pytest.raises(InputError, match="found 2 rows, none with text"):
-        read_texts(write(tmp_path / "c.csv", "text,label\n,1\n ,2\n"))
+        read_texts(file_with(tmp_path / "c.csv", "text,label\n,1\n ,2\n"))
 
 
 BAD_FILES = {
@@ -353,7 +349,7 @@ BAD_FILES = {
 def test_a_bad_file_is_one_clear_error(tmp_path: Path, name: str) -> None:
     file, content, message = BAD_FILES[name]
     with pytest.raises(InputError, match=re.escape(message)) as error:
-        read_texts(write(tmp_path / file, content))
+        read_texts(file_with(tmp_path / file, content))
     assert file in str(error.value)
     assert len(str(error.value)) < 600
 
@@ -391,9 +387,9 @@ def test_real_tables_have_the_counts_of_their_makers(real_data: Path) -> None:
 
 def test_columns_that_are_not_read_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
-    read_texts(write(tmp_path / "pairs.tsv", "id\ttext\tpair\tlabel\n1\ta\tb\tx\n"))
+    read_texts(file_with(tmp_path / "pairs.tsv", "id\ttext\tpair\tlabel\n1\ta\tb\tx\n"))
     assert capsys.readouterr().err == ""
-    read_texts(write(tmp_path / "more.tsv", "text\tabstract\tlabel\na\tb\tx\n"))
+    read_texts(file_with(tmp_path / "more.tsv", "text\tabstract\tlabel\na\tb\tx\n"))
     told = capsys.readouterr().err
     assert told == f"'{tmp_path}/more.tsv': text from 'text', gold from 'label'; not read: column 'abstract'\n"
 
@@ -401,13 +397,13 @@ def test_columns_that_are_not_read_are_told(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize("name", ["mails", "mails.txt", "mails.csv.bak"])
 def test_a_file_without_a_usual_ending_is_to_be_renamed(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match=r"rename it to end in \.tsv or \.jsonl if that is its format, or save it"):
-        read_texts(write(tmp_path / name, "text\tlabel\na\tb\n"))
+        read_texts(file_with(tmp_path / name, "text\tlabel\na\tb\n"))
 
 
 def test_a_table_without_names_of_columns_is_told_in_the_error_or_by_its_label(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = write(tmp_path / "sms.tsv", "ham\tGo until jurong\nspam\tFree entry\nham\tOk lar\n")
+    path = file_with(tmp_path / "sms.tsv", "ham\tGo until jurong\nspam\tFree entry\nham\tOk lar\n")
     with pytest.raises(InputError, match="name it with --text-column; the first line must name the columns"):
         read_texts(path)
     assert capsys.readouterr().err == ""
@@ -415,9 +411,11 @@ def test_a_table_without_names_of_columns_is_told_in_the_error_or_by_its_label(
     assert capsys.readouterr().err == (
         f"warning: '{path}' has the label 'ham', the name of its label column: the file needs a header\n"
     )
-    records = write(tmp_path / "a.jsonl", '{"text": "a", "label": "label"}\n{"text": "b", "kind": 1, "label": "x"}\n')
+    records = file_with(
+        tmp_path / "a.jsonl", '{"text": "a", "label": "label"}\n{"text": "b", "kind": 1, "label": "x"}\n'
+    )
     read_texts(records)
-    named = write(tmp_path / "b.jsonl", '{"words": "a", "kind": 1}\n')
+    named = file_with(tmp_path / "b.jsonl", '{"words": "a", "kind": 1}\n')
     with pytest.raises(InputError) as error:
         read_texts(named)
     assert "first line" not in str(error.value)
@@ -451,7 +449,7 @@ def test_a_file_of_words_is_refused_with_the_task_for_it(tmp_path: Path) -> None
 
 
 def test_a_misspelled_path_is_answered_with_the_nearest_one_and_a_right_one_never(tmp_path: Path) -> None:
-    path = write(tmp_path / "support.csv", "text,label\na,x\n")
+    path = file_with(tmp_path / "support.csv", "text,label\na,x\n")
     with pytest.raises(InputError, match=r"found nothing there; did you mean '.*/support\.csv'\?"):
         read_texts(tmp_path / "suport.csv")
     assert nearest_path(path) == ""

@@ -17,6 +17,7 @@ from bertsmith.tasks.datasets.spans import read_spans
 from bertsmith.tasks.datasets.tagged_files import read_tagged
 from bertsmith.tasks.metrics.entities import convert_tags
 from bertsmith.tasks.task_data.task_files import read_examples, read_task
+from written_files import file_with
 
 Document = tuple[str, list[MarkedSpan]]
 LINES = ("Ann sings .", "In Oslo , Bo 𝄞 sang .", "Größe & <Maß> !")
@@ -180,9 +181,7 @@ def as_conllu(folder: Path, sentences) -> Path:
             lines += [f"{index}-{index + 1}\t{word}{word}\t_"] if index < len(rows) else []
             lines += [f"{index}\t{word}\t{tag}", f"{index}.1\tempty\t_"]
         lines.append("")
-    path = folder / "a.conllup"
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
+    return file_with(folder / "a.conllup", "\n".join(lines) + "\n")
 
 
 def as_word_table(folder: Path, sentences) -> Path:
@@ -258,8 +257,7 @@ def test_words_of_conllu_are_its_syntactic_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
-    path = tmp_path / "a.txt"
-    path.write_text(CONLLU, encoding="utf-8")
+    path = file_with(tmp_path / "a.txt", CONLLU)
     first, second = read_tagged("pos", path).examples
     assert (first.words, first.tags) == (("Vamos", "nos", "a", "el", "mar"), ("VERB", "PRON", "ADP", "DET", "NOUN"))
     assert (second.words, second.tags) == (("Sue", "likes", "_"), ("PROPN", "VERB", "SYM"))
@@ -458,8 +456,7 @@ def test_records_of_texts_need_no_tags_where_none_are_read(tmp_path: Path, task:
 
 
 def test_a_row_of_a_table_of_words_without_a_word_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("Sentence #,Word,POS,Tag\nSentence: 1,a,X,O\n,,X,O\n", encoding="utf-8")
+    path = file_with(tmp_path / "a.csv", "Sentence #,Word,POS,Tag\nSentence: 1,a,X,O\n,,X,O\n")
     with pytest.raises(InputError, match=r"a word in column 'Word' in line 3 of .*; found an empty cell"):
         read_tagged("ner", path)
     path.write_text("Sentence #,Word,POS,Tag\nSentence: 1,a,X,O\n,,,\n,b,Y,B-PER\n", encoding="utf-8")

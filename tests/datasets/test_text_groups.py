@@ -7,12 +7,11 @@ import pytest
 from bertsmith.base.core.errors import InputError
 from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.datasets.text_groups import form_of_file, read_groups
+from written_files import file_with
 
 
 def table(folder: Path, header: str, *rows: str, name: str = "examples.tsv") -> Path:
-    path = folder / name
-    path.write_text("\n".join("\t".join(line.split("|")) for line in (header, *rows)) + "\n", encoding="utf-8")
-    return path
+    return file_with(folder / name, "\n".join("\t".join(line.split("|")) for line in (header, *rows)) + "\n")
 
 
 def test_the_form_of_a_file_follows_from_its_columns(tmp_path: Path) -> None:
@@ -66,8 +65,7 @@ def test_a_file_that_lacks_something_is_refused_in_one_line(
 
 
 def test_a_text_file_has_one_text_per_line_and_blank_lines_are_none(tmp_path: Path) -> None:
-    path = tmp_path / "texts.txt"
-    path.write_text("one\n\n two \n", encoding="utf-8")
+    path = file_with(tmp_path / "texts.txt", "one\n\n two \n")
     assert [example.first for example in read_groups("texts", path).examples] == ["one", "two"]
     path.write_text("\n \n", encoding="utf-8")
     with pytest.raises(InputError, match="texts, one per line"):

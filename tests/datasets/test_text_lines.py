@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -118,9 +119,8 @@ def test_a_table_gives_the_column_that_is_asked_for_or_the_only_one_that_can_be_
 )
 def test_a_damaged_file_is_refused_in_one_line(tmp_path, name, data, found):
     (tmp_path / name).write_bytes(data)
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=re.escape(found)):
         list(TextLines(tmp_path / name))
-    assert found in str(caught.value)
 
 
 def test_json_lines_that_come_without_a_column_say_how_to_name_it(monkeypatch):

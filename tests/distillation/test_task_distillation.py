@@ -38,6 +38,7 @@ from distillation.distillation_samples import (
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of, write_base_model
 from training.interruptions import killed_at_step
 from training.logs import steps_of
+from written_files import file_with
 
 FAST = {"times": False, "seeds": 1, "without_teacher": False, **QUICK}
 
@@ -198,8 +199,7 @@ def test_texts_without_labels_get_the_answers_of_the_teacher(teacher: Path, tmp_
     dev, text = write_examples(tmp_path / "dev", "single", 8, 4), tmp_path / "more.txt"
     texts = [example.first for example in examples_of("single", 12, 6)]
     text.write_text("\n".join([*texts, "", " "]) + "\n", encoding="utf-8")
-    coded = tmp_path / "coded.txt"
-    coded.write_bytes(text.read_bytes() + "a café\n".encode("cp1252"))
+    coded = file_with(tmp_path / "coded.txt", text.read_bytes() + "a café\n".encode("cp1252"))
     with pytest.raises(InputError, match=r'byte 0xe9 in line 15, not UTF-8; .*as in `encoding="cp1252"`$'):
         distill(teacher, tmp_path / "run", dev=dev, unlabelled=coded, layers="1", **FAST)
     distill(teacher, tmp_path / "run", dev=dev, unlabelled=coded, layers="1", encoding="cp1252", **FAST)
@@ -269,8 +269,7 @@ def test_what_is_refused_after_the_teacher_has_answered_leaves_no_logits(
 def test_an_unknown_label_is_refused_before_the_teacher_answers(
     teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train = tmp_path / "train.tsv"
-    train.write_text("text\tlabel\na b\tno such label\nb a\tanother\n", encoding="utf-8")
+    train = file_with(tmp_path / "train.tsv", "text\tlabel\na b\tno such label\nb a\tanother\n")
     monkeypatch.setattr(Lesson, "logits", lambda *arguments: pytest.fail("the teacher was asked"))
     with pytest.raises(InputError, match="no such label"):
         distill(teacher, tmp_path / "run", train=train, dev=train, unlabelled=train, **FAST)

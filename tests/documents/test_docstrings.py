@@ -7,7 +7,8 @@ import pytest
 from bertsmith.text.corpus.build import build_corpus
 from bertsmith.text.corpus.shards import Corpus
 from bertsmith.text.documents.docstrings import DocstringReport, default_roots, docstring_documents, prose, python_files
-from corpus.samples import small_tokenizer, write
+from corpus.samples import small_tokenizer
+from written_files import file_with
 
 MODULE = '''"""{name} opens the boat house at night.
 
@@ -33,7 +34,7 @@ class Boat:
 
 def library(folder: Path, *names: str) -> Path:
     for name in names:
-        write(folder / f"{name}.py", MODULE.replace("{name}", f"Boat {name.replace('/__init__', '')}"))
+        file_with(folder / f"{name}.py", MODULE.replace("{name}", f"Boat {name.replace('/__init__', '')}"))
     return folder
 
 
@@ -70,10 +71,10 @@ def test_only_the_first_occurrence_of_a_sentence_is_kept(tmp_path: Path) -> None
 
 def test_files_that_cannot_be_parsed_are_counted(tmp_path: Path) -> None:
     library(tmp_path, "good")
-    write(tmp_path / "old.py", '"""This module is for an older Python."""\nprint "x"\n')
-    write(tmp_path / "odd.py", b'"""\xff\xfe\x00"""')
-    write(tmp_path / "deep.py", '"""' + "This one is nested too deeply. " * 9 + '"""\nx = ' + "(" * 500 + ")" * 500)
-    write(tmp_path / "plain.py", "x = 1\n")
+    file_with(tmp_path / "old.py", '"""This module is for an older Python."""\nprint "x"\n')
+    file_with(tmp_path / "odd.py", b'"""\xff\xfe\x00"""')
+    file_with(tmp_path / "deep.py", '"""' + "This one is nested too deeply. " * 9 + '"""\nx = ' + "(" * 500 + ")" * 500)
+    file_with(tmp_path / "plain.py", "x = 1\n")
     report = DocstringReport()
     assert [document.source for document in docstring_documents([tmp_path], report=report, workers=1)] == ["good"]
     assert (report.files, report.unparsable, report.without_prose) == (5, 3, 1)
@@ -136,5 +137,5 @@ def test_docstrings_become_a_corpus(tmp_path: Path) -> None:
 
 def test_code_with_hardly_any_docstrings_is_not_parsed(tmp_path: Path) -> None:
     """Parsing is slow, and tables of numbers contain no English."""
-    write(tmp_path / "table.py", '"""This is a table of numbers."""\nx = [' + "1, " * 500 + "]\n")
+    file_with(tmp_path / "table.py", '"""This is a table of numbers."""\nx = [' + "1, " * 500 + "]\n")
     assert list(docstring_documents([tmp_path], workers=1)) == []

@@ -13,7 +13,8 @@ from bertsmith.text.documents.languages import SamplingSettings, count_languages
 from bertsmith.text.documents.readers import Document
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.vocabularies.languages import smoothed_shares
-from corpus.samples import small_tokenizer, write
+from corpus.samples import small_tokenizer
+from written_files import file_with
 
 TOKENIZER = small_tokenizer()
 SENTENCE = 6  # tokens of each
@@ -25,7 +26,7 @@ def write_language(path: Path, documents: int, letter: str) -> None:
         "".join(f"the {letter} {number % 10} {number // 10} {position} .\n" for position in range(3))
         for number in range(documents)
     ]
-    write(path, "\n".join(texts))
+    file_with(path, "\n".join(texts))
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
     write_language(tmp_path / "text" / "xx.txt", 90, "x")
     write_language(tmp_path / "text" / "yy" / "one.txt", 5, "y")
     write_language(tmp_path / "text" / "yy" / "two.txt", 4, "z")
-    write(tmp_path / "text" / "README.md", "about")
+    file_with(tmp_path / "text" / "README.md", "about")
     return tmp_path / "text"
 
 
@@ -130,7 +131,7 @@ def test_of_a_single_document_the_end_is_held_out(tmp_path: Path) -> None:
 
 def test_copies_within_a_language_are_held_out_together(folder: Path, tmp_path: Path) -> None:
     write_language(folder / "yy" / "copy.txt", 5, "y")
-    write(tmp_path / "same" / "xx.txt", "the boat .\n\nthe boat .\n")
+    file_with(tmp_path / "same" / "xx.txt", "the boat .\n\nthe boat .\n")
     build(folder, tmp_path / "out", held_out=0.01, language_exponent=1.0)
     corpus = Corpus.open(tmp_path / "out")
     held_out = of_small(texts(corpus.held_out()))
@@ -141,7 +142,7 @@ def test_copies_within_a_language_are_held_out_together(folder: Path, tmp_path: 
 
 
 def test_duplicates_are_removed_before_languages_are_sampled(folder: Path, tmp_path: Path) -> None:
-    write(folder / "yy" / "three.txt", (folder / "yy" / "one.txt").read_bytes())
+    file_with(folder / "yy" / "three.txt", (folder / "yy" / "one.txt").read_bytes())
     settings = CorpusSettings(form="lines", held_out=0.0, remove_duplicates="exact")
     sampling = SamplingSettings(languages=True, language_exponent=1.0)
     manifest = build_corpus([folder], TOKENIZER, tmp_path / "out", **vars(settings), **vars(sampling), workers=1)
@@ -151,7 +152,7 @@ def test_duplicates_are_removed_before_languages_are_sampled(folder: Path, tmp_p
 
 def test_the_report_has_a_line_for_each_language_and_warns_of_unknown_text(tmp_path: Path) -> None:
     write_language(tmp_path / "text" / "xx.txt", 40, "x")
-    write(tmp_path / "text" / "th.txt", "ประเทศไทย สวยงาม\n\nไทยสวยงามมากกว่าที่คิดไว้ในใจเสมอ\n")
+    file_with(tmp_path / "text" / "th.txt", "ประเทศไทย สวยงาม\n\nไทยสวยงามมากกว่าที่คิดไว้ในใจเสมอ\n")
     build(tmp_path / "text", tmp_path / "out", language_exponent=0.7)
     report = check_corpus(tmp_path / "out")
     rows = {
@@ -207,7 +208,7 @@ def test_wrong_input_is_refused_in_one_line(folder: Path, tmp_path: Path) -> Non
             files_continue=True,
             languages=True,
         )
-    write(folder / "zz.txt", "\n \n")
+    file_with(folder / "zz.txt", "\n \n")
     with pytest.raises(InputError, match="text of the language 'zz'"):
         build(folder, tmp_path / "out")
     with pytest.raises(InputError, match="text of the language 'zz'"):

@@ -23,7 +23,8 @@ from bertsmith.text.documents.readers import FileRead, ReadingSettings, ReadRepo
 from bertsmith.text.documents.sources import Cuts, Skipped, Source, SourceStream, find_sources, text_blocks
 from bertsmith.text.documents.words import count_files
 from bertsmith.text.tokenizers.normalize import TextRules
-from corpus.samples import STORY, sentences_of, write
+from corpus.samples import STORY, sentences_of
+from written_files import file_with
 
 STORIES = [["The boat came home.", "Nobody was in it."], ["A new story.", "It rained."]]
 PROSE = "The boat came\nhome. Nobody was\nin it.\n\nA new\nstory. It rained.\n"
@@ -41,15 +42,15 @@ def zstd(data: bytes) -> bytes:
 
 
 def test_one_sentence_per_line_and_a_blank_line_between_documents(tmp_path: Path) -> None:
-    assert read(write(tmp_path / "a.txt", STORY)) == STORIES
+    assert read(file_with(tmp_path / "a.txt", STORY)) == STORIES
 
 
 def test_wrapped_prose_is_one_document_per_file(tmp_path: Path) -> None:
-    assert read(write(tmp_path / "a.txt", PROSE)) == [STORIES[0] + STORIES[1]]
+    assert read(file_with(tmp_path / "a.txt", PROSE)) == [STORIES[0] + STORIES[1]]
 
 
 def test_a_given_form_is_not_detected(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.txt", "The boat came home. Nobody was in it.\n\nA new story. It rained.")
+    path = file_with(tmp_path / "a.txt", "The boat came home. Nobody was in it.\n\nA new story. It rained.")
     assert read(path) == [STORIES[0] + STORIES[1]]
     assert read(path, form="lines") == [["The boat came home. Nobody was in it."], ["A new story. It rained."]]
     with pytest.raises(ConfigError, match="unknown form 'verse'; did you mean 'prose'"):
@@ -63,14 +64,14 @@ ARTICLES = (
 
 def test_blank_lines_between_texts_of_several_paragraphs_divide_documents(tmp_path: Path) -> None:
     expected = [["Boats", *STORIES[0]], ["Rain", *STORIES[1]], ["End", "It ended.", "It did."]]
-    assert read(write(tmp_path / "a.txt", ARTICLES)) == expected
-    assert read(write(tmp_path / "b.txt", ARTICLES.replace("\n", "\r\n")), form="prose") == expected
+    assert read(file_with(tmp_path / "a.txt", ARTICLES)) == expected
+    assert read(file_with(tmp_path / "b.txt", ARTICLES.replace("\n", "\r\n")), form="prose") == expected
 
 
 def test_blank_lines_divide_the_documents_of_texts(tmp_path: Path) -> None:
-    lines = write(tmp_path / "a.txt", "The boat came home. Nobody was in it.\n\nA new story. It rained.")
+    lines = file_with(tmp_path / "a.txt", "The boat came home. Nobody was in it.\n\nA new story. It rained.")
     assert read(lines, form="texts") == STORIES
-    assert read(write(tmp_path / "b.txt", PROSE), form="texts") == STORIES
+    assert read(file_with(tmp_path / "b.txt", PROSE), form="texts") == STORIES
 
 
 WIKI = (
@@ -81,18 +82,18 @@ WIKI = (
 
 @pytest.mark.parametrize("form", ["auto", "prose", "texts", "wrapped", "paragraphs"])
 def test_marks_of_wikiextractor_divide_documents_and_are_not_text(tmp_path: Path, form: str) -> None:
-    path = write(tmp_path / "wiki.txt", WIKI)
+    path = file_with(tmp_path / "wiki.txt", WIKI)
     assert read(path, form=form) == [["Boats", *STORIES[0]], ["Rain", *STORIES[1]]]
     assert read(path, form="lines") == [["Boats", " ".join(STORIES[0])], ["Rain", " ".join(STORIES[1])]]
-    assert read(write(tmp_path / "b.txt", "It rained.\n<doc>\n"), form="lines") == [["It rained.", "<doc>"]]
+    assert read(file_with(tmp_path / "b.txt", "It rained.\n<doc>\n"), form="lines") == [["It rained.", "<doc>"]]
 
 
 def test_wikiextractor_files_are_read_as_they_come(tmp_path: Path) -> None:
-    write(tmp_path / "out" / "AA" / "wiki_00", WIKI)
+    file_with(tmp_path / "out" / "AA" / "wiki_00", WIKI)
     records = [{"id": "1", "title": "Boats", "text": " ".join(STORIES[0])}, {"id": "2", "text": " ".join(STORIES[1])}]
-    write(tmp_path / "out" / "AB" / "wiki_01", "".join(json.dumps(record) + "\n" for record in records))
-    write(tmp_path / "out" / "AB" / "wiki_02.gz", gzip.compress(WIKI.encode()))
-    write(tmp_path / "out" / "AB" / "notes", "It rained.\n")
+    file_with(tmp_path / "out" / "AB" / "wiki_01", "".join(json.dumps(record) + "\n" for record in records))
+    file_with(tmp_path / "out" / "AB" / "wiki_02.gz", gzip.compress(WIKI.encode()))
+    file_with(tmp_path / "out" / "AB" / "notes", "It rained.\n")
     report = ReadReport()
     result = sentences_of(read_documents([tmp_path / "out"], report=report))
     wiki = [["Boats", *STORIES[0]], ["Rain", *STORIES[1]]]
@@ -102,7 +103,7 @@ def test_wikiextractor_files_are_read_as_they_come(tmp_path: Path) -> None:
 
 
 def test_marks_are_no_words_of_a_vocabulary(tmp_path: Path) -> None:
-    write(tmp_path / "wiki_00", WIKI)
+    file_with(tmp_path / "wiki_00", WIKI)
     counts = count_files([tmp_path], TextRules()).total
     assert {"boats", "rained"} <= set(counts)
     assert not {"doc", "url", "https"} & set(counts)
@@ -127,15 +128,15 @@ def test_headings_divide_documents_and_lose_their_signs(tmp_path: Path) -> None:
     ]
     expected = [first, ["Rain = 2", "A new story .", "It rained ."]]
     for name, text in (("a.txt", WIKITEXT), ("b.txt", WIKITEXT.replace("= =", "==").replace("= =", "=="))):
-        assert read(write(tmp_path / name, text)) == expected
+        assert read(file_with(tmp_path / name, text)) == expected
     # Signs in a text that does not begin with a title are its own.
-    assert read(write(tmp_path / "c.txt", "It rained.\n= Boats =\n")) == [["It rained.", "= Boats ="]]
-    assert read(write(tmp_path / "d.txt", "= Boats =\nIt rained.\n"), form="lines") == [["= Boats =", "It rained."]]
+    assert read(file_with(tmp_path / "c.txt", "It rained.\n= Boats =\n")) == [["It rained.", "= Boats ="]]
+    assert read(file_with(tmp_path / "d.txt", "= Boats =\nIt rained.\n"), form="lines") == [["= Boats =", "It rained."]]
 
 
 def test_two_blank_lines_divide_the_documents_of_prose_with_gaps(tmp_path: Path) -> None:
     text = "The boat came\nhome. Nobody was\nin it.\n\nIt rained.\n\n \n\nA new\nstory. It\nrained.\n\n\n"
-    path = write(tmp_path / "a.txt", text)
+    path = file_with(tmp_path / "a.txt", text)
     assert read(path, form="gaps") == [[*STORIES[0], "It rained."], STORIES[1]]
     assert len(read(path)) == 1, "unless it is asked for, a file of prose is one document"
 
@@ -148,7 +149,7 @@ def test_two_blank_lines_divide_the_documents_of_prose_with_gaps(tmp_path: Path)
 def test_documents_do_not_depend_on_the_size_of_blocks(
     tmp_path_factory: pytest.TempPathFactory, text: str, form: str, size: int
 ) -> None:
-    path = write(tmp_path_factory.mktemp("blocks") / "a.txt", text)
+    path = file_with(tmp_path_factory.mktemp("blocks") / "a.txt", text)
     whole = read(path, form=form)
     settings = ReadingSettings(form=form)
     result = next(item for item in read_blocks([path], settings) if isinstance(item, TextBlock))
@@ -160,8 +161,8 @@ def test_documents_do_not_depend_on_the_size_of_blocks(
 
 
 def test_the_detected_form_is_reported(tmp_path: Path) -> None:
-    write(tmp_path / "a.txt", STORY)
-    write(tmp_path / "b.txt", PROSE)
+    file_with(tmp_path / "a.txt", STORY)
+    file_with(tmp_path / "b.txt", PROSE)
     result = [item for item in read_blocks([tmp_path], ReadingSettings()) if isinstance(item, FileRead)]
     assert [(Path(file.name).name, file.form, file.bytes) for file in result] == [
         ("a.txt", "lines", len(STORY)),
@@ -173,24 +174,24 @@ def test_the_detected_form_is_reported(tmp_path: Path) -> None:
     "text", ["\ufeff" + STORY, STORY.replace("\n", "\r\n"), STORY.replace("\n", "\r"), STORY + "\n\n"]
 )
 def test_line_ends_and_marks_of_other_systems_make_no_difference(tmp_path: Path, text: str) -> None:
-    assert read(write(tmp_path / "a.txt", text)) == STORIES
+    assert read(file_with(tmp_path / "a.txt", text)) == STORIES
 
 
 @pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".zst", zstd)])
 def test_compressed_files_are_read_like_plain_ones(tmp_path: Path, ending: str, pack) -> None:
     data = STORY.encode()
-    assert read(write(tmp_path / f"a.txt{ending}", pack(data))) == STORIES
+    assert read(file_with(tmp_path / f"a.txt{ending}", pack(data))) == STORIES
     # Multi-threaded compressors write one file as several streams.
-    assert read(write(tmp_path / f"b.txt{ending}", pack(data[:30]) + pack(data[30:]))) == STORIES
+    assert read(file_with(tmp_path / f"b.txt{ending}", pack(data[:30]) + pack(data[30:]))) == STORIES
     pq.write_table(pa.table({"text": ["A new story. It rained."]}), tmp_path / "t.parquet")
-    packed = write(tmp_path / f"c.parquet{ending}", pack((tmp_path / "t.parquet").read_bytes()))
+    packed = file_with(tmp_path / f"c.parquet{ending}", pack((tmp_path / "t.parquet").read_bytes()))
     assert read(packed) == [STORIES[1]]
 
 
 @pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".zst", zstd)])
 def test_truncated_compressed_files_are_refused(tmp_path: Path, ending: str, pack) -> None:
     packed = pack(bytes(STORY * 50, "utf-8"))
-    path = write(tmp_path / f"a.txt{ending}", packed[: len(packed) - 9])
+    path = file_with(tmp_path / f"a.txt{ending}", packed[: len(packed) - 9])
     with pytest.raises(InputError, match=rf"expected text in '{path}'; found .*cannot be read.*; use a file"):
         read(path)
 
@@ -201,9 +202,9 @@ def urls(*paths: Path, url_column: str | None = "url", **settings: str) -> list[
 
 def test_urls_are_read_only_if_a_column_is_named(tmp_path: Path) -> None:
     """Then a damaged column of URLs harms no one, and blocks have no URLs that workers would receive."""
-    path = write(tmp_path / "a.jsonl", '{"text": "It rained.", "url": "http://a"}')
+    path = file_with(tmp_path / "a.jsonl", '{"text": "It rained.", "url": "http://a"}')
     assert urls(path, url_column=None) == [""]
-    assert urls(write(tmp_path / "wiki.txt", WIKI), url_column=None) == ["", ""]
+    assert urls(file_with(tmp_path / "wiki.txt", WIKI), url_column=None) == ["", ""]
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"url": ["http://a"] * 9, "text": ["It rained."] * 9}), path)
     assert [item.urls for item in read_blocks([path], ReadingSettings()) if isinstance(item, TextBlock)] == [[]]
@@ -225,11 +226,11 @@ def test_documents_of_json_lines_have_the_url_of_their_record(tmp_path: Path) ->
         {"text": "", "url": "https://example.org/d"},
         "It rained.",
     ]
-    path = write(tmp_path / "a.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    path = file_with(tmp_path / "a.jsonl", "".join(json.dumps(record) + "\n" for record in records))
     assert urls(path) == ["https://example.org/A/", "https://example.org/b", "", "", ""]
-    path = write(tmp_path / "b.jsonl", json.dumps(records[2]))
+    path = file_with(tmp_path / "b.jsonl", json.dumps(records[2]))
     assert urls(path, url_column="page") == ["https://example.org/c"]
-    path = write(tmp_path / "c.jsonl", json.dumps({"url": "https://example.org/d"}))
+    path = file_with(tmp_path / "c.jsonl", json.dumps({"url": "https://example.org/d"}))
     assert urls(path, column="url") == [""], "the text is not its own URL"
 
 
@@ -251,7 +252,7 @@ def test_documents_of_parquet_have_the_url_of_their_record(tmp_path: Path) -> No
 def test_documents_of_wikiextractor_have_the_url_of_their_mark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    path = write(tmp_path / "wiki.txt", WIKI + "<doc>\nIt rained.\n</doc>\nIt ended.\n" + WIKI)
+    path = file_with(tmp_path / "wiki.txt", WIKI + "<doc>\nIt rained.\n</doc>\nIt ended.\n" + WIKI)
     expected = ["https://x.org/?id=12", "https://x.org/?id=39"]
     for module in (sources, readers):
         monkeypatch.setattr(module, "BLOCK_BYTES", size)
@@ -268,23 +269,25 @@ def test_documents_that_are_cut_keep_their_url(tmp_path: Path, monkeypatch: pyte
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(readers, "_form", lambda *_: ("paragraphs", "marks"))
     lines = "".join(f"Sentence {number}.\n" for number in range(5))
-    path = write(tmp_path / "wiki.txt", f'<doc url="http://a">\n{lines}</doc>\n<doc url="http://b">\n{lines}</doc>\n')
+    path = file_with(
+        tmp_path / "wiki.txt", f'<doc url="http://a">\n{lines}</doc>\n<doc url="http://b">\n{lines}</doc>\n'
+    )
     assert urls(path) == ["http://a"] * 3 + ["http://b"] * 3
 
 
 def test_json_lines_contain_texts_or_sentences(tmp_path: Path) -> None:
     text = {"id": "1", "text": "The boat came home. Nobody was in it."}
     lines = [text, {"text": ["A new story.", " ", "It rained."], "x": None}, {"text": None}, {"text": " "}]
-    path = write(tmp_path / "a.jsonl", "\n".join(json.dumps(line) for line in lines) + "\n\n")
+    path = file_with(tmp_path / "a.jsonl", "\n".join(json.dumps(line) for line in lines) + "\n\n")
     report = ReadReport()
     assert sentences_of(read_documents([path], report=report)) == STORIES
     assert report.empty_documents == 2
 
 
 def test_the_column_is_given_or_detected(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", '{"body": "It rained.", "n": 1}\n"A new story."\n')
+    path = file_with(tmp_path / "a.jsonl", '{"body": "It rained.", "n": 1}\n"A new story."\n')
     assert read(path) == [["It rained."], ["A new story."]]
-    path = write(tmp_path / "b.jsonl", '{"body": "It rained.", "title": "A new story."}\n')
+    path = file_with(tmp_path / "b.jsonl", '{"body": "It rained.", "title": "A new story."}\n')
     assert read(path, column="title") == [["A new story."]]
     with pytest.raises(
         InputError, match=r"expected a column 'text' in line 1 of .*; found 'body', 'title'; name the col"
@@ -296,7 +299,7 @@ def test_the_column_is_given_or_detected(tmp_path: Path) -> None:
     "broken", ['{"text": "It', "17", '{"text": "It", "text": "rained."}', '{"text": 5}', '{"text": [1]}']
 )
 def test_an_invalid_json_line_is_named(tmp_path: Path, broken: str) -> None:
-    path = write(tmp_path / "a.jsonl", f'{{"text": "It rained."}}\n\n{broken}\n')
+    path = file_with(tmp_path / "a.jsonl", f'{{"text": "It rained."}}\n\n{broken}\n')
     with pytest.raises(InputError, match=r"line 3 of .*a\.jsonl'; found .*; "):
         read(path)
 
@@ -328,19 +331,19 @@ def test_parquet_without_the_column_or_damaged_is_refused(tmp_path: Path) -> Non
     pq.write_table(pa.table({"title": ["a"], "body": ["b"]}), path)
     with pytest.raises(InputError, match=r"found no text column 'text' among 'title', 'body'"):
         read(path)
-    write(path, path.read_bytes()[:-20])
+    file_with(path, path.read_bytes()[:-20])
     with pytest.raises(InputError, match=r"expected text in '.*a\.parquet'; found Parquet data that cannot be read"):
         read(path)
 
 
 def test_folders_are_read_in_order_and_skipped_files_are_listed(tmp_path: Path) -> None:
-    write(tmp_path / "b" / "2.txt", "It rained.")
-    write(tmp_path / "a.txt", "A new story.")
-    write(tmp_path / "b" / "1.txt.gz", gzip.compress(b"Nobody was in it."))
-    write(tmp_path / "picture.txt", b"\x89PNG\x00\x01")
-    write(tmp_path / "empty.txt", "")
-    write(tmp_path / "notes.pdf", "x")
-    write(tmp_path / ".hidden.txt", "x")
+    file_with(tmp_path / "b" / "2.txt", "It rained.")
+    file_with(tmp_path / "a.txt", "A new story.")
+    file_with(tmp_path / "b" / "1.txt.gz", gzip.compress(b"Nobody was in it."))
+    file_with(tmp_path / "picture.txt", b"\x89PNG\x00\x01")
+    file_with(tmp_path / "empty.txt", "")
+    file_with(tmp_path / "notes.pdf", "x")
+    file_with(tmp_path / ".hidden.txt", "x")
     report = ReadReport()
     items = list(read_blocks([tmp_path, tmp_path / "a.txt"], ReadingSettings()))
     skipped = {Path(item.name).name: item.reason for item in items if isinstance(item, Skipped)}
@@ -371,7 +374,7 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_a_named_file_without_text_is_refused_in_one_line(tmp_path: Path, name: str) -> None:
     data, reason = BAD[name]
-    path = write(tmp_path / name, data)
+    path = file_with(tmp_path / name, data)
     with pytest.raises(InputError) as error:
         read(path)
     assert str(error.value).startswith(f"expected text in '{path}'; found {reason}")
@@ -386,7 +389,7 @@ def test_missing_files_and_folders_without_text_are_refused(tmp_path: Path) -> N
 
 
 def test_a_file_without_read_permission_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(tmp_path / "a.txt", STORY)
+    path = file_with(tmp_path / "a.txt", STORY)
 
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
@@ -398,20 +401,20 @@ def test_a_file_without_read_permission_is_refused(tmp_path: Path, monkeypatch: 
 
 def test_bytes_that_are_not_utf8_are_dropped_and_counted(tmp_path: Path) -> None:
     """They are dropped on request alone, and the files with them are named."""
-    path = write(tmp_path / "a.txt", STORY.encode().replace(b"boat", b"b\xffoa\xc3t"))
+    path = file_with(tmp_path / "a.txt", STORY.encode().replace(b"boat", b"b\xffoa\xc3t"))
     report = ReadReport()
     dropping = ReadingSettings(bad_bytes="drop")
     assert sentences_of(read_documents([path], dropping, report=report)) == STORIES
     assert report.encoding_errors == 2
     assert report.notes == [f"bytes that are not UTF-8, dropped: 2 ({path}: 2)"]
-    write(tmp_path / "cyrillic.txt", "Он пришёл домой".encode("cp1251"))
+    file_with(tmp_path / "cyrillic.txt", "Он пришёл домой".encode("cp1251"))
     with pytest.raises(InputError, match=r"cyrillic\.txt'; found bytes that are not UTF-8 \(13 of the first 15\)"):
         list(read_documents([tmp_path / "cyrillic.txt"], dropping))
 
 
 def test_a_byte_that_is_not_valid_is_refused_with_its_line(tmp_path: Path) -> None:
     """So is a file of a folder, since a letter would be lost, and a file that is cut into many blocks."""
-    path = write(tmp_path / "in" / "a.txt", b"It rained.\r\n" * 200_000 + "Café.\n".encode("cp1252"))
+    path = file_with(tmp_path / "in" / "a.txt", b"It rained.\r\n" * 200_000 + "Café.\n".encode("cp1252"))
     for named in (path, path.parent):
         with pytest.raises(InputError) as error:
             list(read_documents([named]))
@@ -436,7 +439,7 @@ def test_a_byte_order_mark_has_precedence_over_the_encoding_that_is_named(
     monkeypatch.setattr(readers, "BLOCK_BYTES", 7)
     text = "它下雨了\nIt rained\n" if form == "lines" else '"它下雨了"\n"It rained"\n'
     data = text.encode(encoding)
-    path = write(tmp_path / f"a.txt{ending}", gzip.compress(data) if ending else data)
+    path = file_with(tmp_path / f"a.txt{ending}", gzip.compress(data) if ending else data)
     report = ReadReport()
     documents = list(read_documents([path], ReadingSettings(form=form, encoding=named), report=report))
     assert [sentence for document in documents for sentence in document.sentences] == ["它下雨了", "It rained"]
@@ -465,17 +468,17 @@ def test_text_that_wikiextractor_escaped_is_read_as_it_was(
     path = tmp_path_factory.mktemp("wiki") / "wiki_00"
     escaped = [html.escape(text, quote=False) for text in texts]
     if as_json:
-        write(path, "".join(json.dumps({"id": "1", "title": "t", "text": text}) + "\n" for text in escaped))
+        file_with(path, "".join(json.dumps({"id": "1", "title": "t", "text": text}) + "\n" for text in escaped))
     else:
-        write(path, "".join(f'<doc id="1" url="u" title="t">\n{text}\n</doc>\n' for text in escaped))
-    plain = write(path.parent / "plain.jsonl", "".join(json.dumps(text) + "\n" for text in texts))
+        file_with(path, "".join(f'<doc id="1" url="u" title="t">\n{text}\n</doc>\n' for text in escaped))
+    plain = file_with(path.parent / "plain.jsonl", "".join(json.dumps(text) + "\n" for text in texts))
     assert read(path, form="lines") == read(plain, form="lines")
 
 
 def test_text_of_wikiextractor_that_is_not_escaped_stays(tmp_path: Path) -> None:
-    path = write(tmp_path / "wiki_00", '<doc id="1">\nWrite a < b as a &lt; b.\n</doc>\n')
+    path = file_with(tmp_path / "wiki_00", '<doc id="1">\nWrite a < b as a &lt; b.\n</doc>\n')
     assert read(path) == [["Write a < b as a &lt; b."]]
-    path = write(tmp_path / "a.jsonl", '{"text": "Write &lt;."}\n')
+    path = file_with(tmp_path / "a.jsonl", '{"text": "Write &lt;."}\n')
     assert read(path) == [["Write &lt;."]]
 
 
@@ -489,7 +492,7 @@ def test_an_encoding_that_does_not_exist_is_refused(encoding: str) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
 def test_an_order_of_bytes_that_neither_the_file_nor_the_user_names_is_refused(tmp_path: Path, encoding: str) -> None:
-    path = write(tmp_path / "a.txt", "It rained\n".encode(f"{encoding}-be"))
+    path = file_with(tmp_path / "a.txt", "It rained\n".encode(f"{encoding}-be"))
     message = f"expected a byte order mark .* in {encoding}; found none; name .*, {encoding}-le or {encoding}-be"
     with pytest.raises(ConfigError, match=message):
         list(read_documents([path], ReadingSettings(encoding=encoding)))
@@ -499,8 +502,8 @@ def test_an_order_of_bytes_that_neither_the_file_nor_the_user_names_is_refused(t
 
 def test_documents_continue_in_the_next_file_only_on_request(tmp_path: Path) -> None:
     """In the original code only blank lines end a document."""
-    write(tmp_path / "1.txt", "A new story.\n")
-    write(tmp_path / "2.txt", "It rained.\n\nNobody was in it.\n")
+    file_with(tmp_path / "1.txt", "A new story.\n")
+    file_with(tmp_path / "2.txt", "It rained.\n\nNobody was in it.\n")
     assert read(tmp_path) == [["A new story."], ["It rained."], ["Nobody was in it."]]
     assert read(tmp_path, files_continue=True) == [["A new story.", "It rained."], ["Nobody was in it."]]
 
@@ -509,7 +512,7 @@ def test_very_long_documents_are_cut_and_counted(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(readers, "MOST_SENTENCES", 4)
     monkeypatch.setattr(sources, "BLOCK_BYTES", 16)
     monkeypatch.setattr(readers, "BLOCK_BYTES", 16)
-    path = write(tmp_path / "a.txt", "".join(f"Sentence {number}.\n" for number in range(10)))
+    path = file_with(tmp_path / "a.txt", "".join(f"Sentence {number}.\n" for number in range(10)))
     report = ReadReport()
     documents = sentences_of(read_documents([path], report=report))
     assert list(itertools.chain(*documents)) == [f"Sentence {number}." for number in range(10)]
@@ -519,7 +522,7 @@ def test_very_long_documents_are_cut_and_counted(tmp_path: Path, monkeypatch: py
 
 def test_a_line_of_ten_megabytes_is_one_sentence(tmp_path: Path) -> None:
     line = "boat " * (2 * 2**20)
-    path = write(tmp_path / "a.txt", f"It rained.\n{line}\nA new story.\n")
+    path = file_with(tmp_path / "a.txt", f"It rained.\n{line}\nA new story.\n")
     report = ReadReport()
     (document,) = read_documents([path], ReadingSettings(form="lines"), report=report)
     assert [len(sentence) for sentence in document.sentences] == [10, len(line) - 1, 12]
@@ -531,7 +534,7 @@ def test_a_line_of_ten_megabytes_is_one_sentence(tmp_path: Path) -> None:
     st.integers(1, 9),
 )
 def test_blocks_of_any_size_give_the_same_lines(tmp_path_factory: pytest.TempPathFactory, text: str, size: int) -> None:
-    path = write(tmp_path_factory.mktemp("blocks") / "a.txt", text)
+    path = file_with(tmp_path_factory.mktemp("blocks") / "a.txt", text)
     unix = text.replace("\r\n", "\n").replace("\r", "\n").encode()
     with pytest.MonkeyPatch.context() as patch, SourceStream(Source(str(path), "text", None, True, 0)) as stream:
         patch.setattr(sources, "BLOCK_BYTES", size)
@@ -542,7 +545,7 @@ def test_blocks_of_any_size_give_the_same_lines(tmp_path_factory: pytest.TempPat
 
 @given(st.text("ab\u00e4\u4ed6 ", min_size=1, max_size=80))
 def test_overlong_lines_are_cut_between_characters(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
-    path = write(tmp_path_factory.mktemp("cut") / "a.txt", text)
+    path = file_with(tmp_path_factory.mktemp("cut") / "a.txt", text)
     cuts = Cuts()
     with SourceStream(Source(str(path), "text", None, True, 0)) as stream:
         blocks = list(text_blocks(stream, cuts, head=stream.read(10), by_paragraph=False, longest=8))
@@ -552,14 +555,14 @@ def test_overlong_lines_are_cut_between_characters(tmp_path_factory: pytest.Temp
 
 
 def test_a_link_to_a_folder_is_not_followed(tmp_path: Path) -> None:
-    write(tmp_path / "in" / "a.txt", STORY)
+    file_with(tmp_path / "in" / "a.txt", STORY)
     (tmp_path / "in" / "loop").symlink_to(tmp_path / "in")
     result = list(find_sources([tmp_path / "in"]))
     assert [type(item) for item in result] == [Source, Skipped]
 
 
 def test_lone_surrogates_in_json_are_dropped_and_counted(tmp_path: Path) -> None:
-    path = write(
+    path = file_with(
         tmp_path / "a.jsonl",
         '{"text": "It \\ud83drained."}\n{"text": "A \\ud83d\\ude00 story."}\n{"text": "\\udc00"}\n',
     )
@@ -569,7 +572,7 @@ def test_lone_surrogates_in_json_are_dropped_and_counted(tmp_path: Path) -> None
 
 
 def test_a_path_that_is_not_utf8_is_read_and_shown_with_escapes(tmp_path: Path) -> None:
-    path = write(Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.txt")), "It rained.")
+    path = file_with(Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.txt")), "It rained.")
     (document,) = read_documents([path])
     assert document.source == f"{tmp_path}/caf\\udce9.txt"
 
@@ -590,7 +593,7 @@ def test_a_table_that_is_named_is_not_read_as_prose(tmp_path: Path, name: str) -
 
 
 def test_json_lines_are_read_under_any_name_with_that_form(tmp_path: Path) -> None:
-    path = write(tmp_path / "records.json", '{"text": "It rained."}\n')
+    path = file_with(tmp_path / "records.json", '{"text": "It rained."}\n')
     assert [document.sentences for document in read_documents([path], ReadingSettings(form="jsonl"))] == [
         ["It rained."]
     ]

@@ -34,7 +34,8 @@ from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.task_data.spec_of_model import spec_of
 from export.export_models import write_data, write_task
 from tasks.architecture_samples import config_of
-from tasks.task_samples import CONFIG, OF_PARTS, SPECS, TOKENIZER, WITH_GRAPH, examples_of
+from tasks.task_samples import CONFIG, OF_PARTS, SPECS, TOKENIZER, WITH_GRAPH, examples_of, write_base_model
+from written_files import file_with
 
 needs_onnx = pytest.mark.usefixtures("_onnx")
 
@@ -47,9 +48,7 @@ def _onnx() -> None:
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
-    save_pretrained(
-        tmp_path / "base", untrained(CONFIG, seed=4), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"})
-    )
+    write_base_model(tmp_path / "base", 4)
     return tmp_path / "base"
 
 
@@ -408,8 +407,7 @@ def test_a_dev_file_of_another_task_is_refused(tmp_path: Path) -> None:
     data = write_data(tmp_path / "dev", examples_of("answer", 4))
     with pytest.raises(InputError, match="dev"):
         export(source, tmp_path / "out", to="onnx", data=data)
-    strange = tmp_path / "strange.tsv"
-    strange.write_text("text\tlabel\nthe film\tupwards\na plot\tsideways\n", encoding="utf-8")
+    strange = file_with(tmp_path / "strange.tsv", "text\tlabel\nthe film\tupwards\na plot\tsideways\n")
     with pytest.raises(InputError, match="sideways"):
         export(source, tmp_path / "out", to="onnx", data=strange)
     assert not (tmp_path / "out").exists()

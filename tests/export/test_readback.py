@@ -28,7 +28,7 @@ from bertsmith.models.parts.config import POSITIONS
 from bertsmith.tasks.encoding.onnx_session import outputs_of
 from bertsmith.tasks.task_data.spec_of_model import spec_of
 from export.export_models import write_data, write_task
-from tasks.task_samples import CONFIG, SPECS, TOKENIZER, WITH_GRAPH, examples_of
+from tasks.task_samples import CONFIG, SPECS, TOKENIZER, WITH_GRAPH, examples_of, write_base_model
 
 DATA = {"single": "dev.tsv", "tags": "dev.conll", "answer": "dev.json"}
 RUNNERS = {
@@ -80,7 +80,7 @@ def test_a_head_with_a_hidden_layer_is_refused_in_googles_format(tmp_path: Path)
 def test_every_kind_of_model_is_run_as_it_comes_back_from_google(kind: str | None, tmp_path: Path) -> None:
     source = tmp_path / "model"
     if kind is None:
-        save_pretrained(source, untrained(CONFIG, seed=4), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
+        write_base_model(source, 4)
     else:
         write_task(source, kind)
     folder = load_any(source)
@@ -315,9 +315,7 @@ def test_the_columns_and_the_form_of_a_file_can_be_said(kind: str, name: str, tm
 
 
 def test_a_model_without_a_task_reads_texts_and_no_columns(tmp_path: Path) -> None:
-    save_pretrained(
-        tmp_path / "model", untrained(CONFIG, seed=4), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"})
-    )
+    write_base_model(tmp_path / "model", 4)
     (tmp_path / "texts.txt").write_text("anna was in rome .\n\nthe film\n", encoding="utf-8")
     _, lines = export(tmp_path / "model", tmp_path / "out", to="google", data=tmp_path / "texts.txt")
     assert lines[1].startswith("compared on texts.txt (2 rows)")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tasks.task_samples import examples_of, write_base_model
+from written_files import file_with
 
 
 @pytest.fixture(scope="module")
@@ -16,6 +17,4 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def mails(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [{"text": example.first, "label": example.label} for example in examples_of("single", 40)]
-    path = tmp_path_factory.mktemp("data") / "mails.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return file_with(tmp_path_factory.mktemp("data") / "mails.jsonl", "".join(json.dumps(row) + "\n" for row in rows))

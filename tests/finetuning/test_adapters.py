@@ -13,6 +13,7 @@ from bertsmith.app.server.process import load_models
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.storage.files import read_json
 from bertsmith.models.checkpoints.load import load_any
+from written_files import file_with
 
 OPTIONS: dict[str, Any] = {
     "epochs": 12.0,
@@ -98,8 +99,7 @@ def test_vectors_and_tags_are_trained_with_adapters_too(base: str, tmp_path: Pat
     finetune(base, "pairs", tmp_path / "vectors", train=pairs, seeds=1, recipe="2018", reads="max", **OPTIONS)
     ours, merged = (bertsmith.load(tmp_path / "vectors" / name).embed(TEXTS) for name in ("model", "adapter"))
     torch.testing.assert_close(torch.from_numpy(ours), torch.from_numpy(merged), rtol=0, atol=1e-5)
-    tags = tmp_path / "tags.conll"
-    tags.write_text("the O\ngood O\nfilm B-X\n\n" * 12)
+    tags = file_with(tmp_path / "tags.conll", "the O\ngood O\nfilm B-X\n\n" * 12)
     options = {**OPTIONS, "lora_targets": "all-linear", "lora_alpha": 1.0}
     finetune(base, "ner", tmp_path / "tags", train=tags, dev=tags, seeds=1, recipe="2018", **options)
     config = read_json(tmp_path / "tags" / "adapter" / "adapter_config.json")

@@ -29,6 +29,7 @@ from bertsmith.tasks.baselines.n_grams import NGramModel
 from bertsmith.tasks.specs.task import TaskSpec
 from finetuning.test_keep_auto import AUTO, RUINS
 from tasks.task_samples import examples_of
+from written_files import file_with
 
 ALONE: dict[str, Any] = {"keep": "bag", "device": "cpu", "precision": "fp32", "max_length": 16, "baselines": False}
 
@@ -244,8 +245,7 @@ def test_options_that_a_bag_alone_has_no_use_for_are_refused() -> None:
 
 def test_weights_of_examples_and_of_labels_count_in_a_bag(base: str, tmp_path: Path) -> None:
     rows = [{"text": "same words", "label": label, "weight": weight} for label, weight in (("a", 3), ("b", 1))] * 20
-    data = tmp_path / "rows.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    data = file_with(tmp_path / "rows.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     options: dict[str, Any] = {**ALONE, "train": data, "dev": data}
     answers = {}
     for name, more in (

@@ -39,6 +39,7 @@ from bertsmith.tasks.task_data.split import TaskData, split_dev
 from bertsmith.training.loop.optimizer import BertAdam
 from bertsmith.training.loop.run_folder import RunFolder
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of, write_base_model
+from written_files import file_with
 
 SETTINGS = FinetuningSettings(batch_size=8, epochs=2, precision="fp32", dropout=0.0)
 
@@ -383,8 +384,7 @@ def test_a_search_and_its_run_encode_probe_and_fit_once(tmp_path: Path, monkeypa
     counted(ClassificationTask, "encode")
     counted(LinearStart, "best_reads")
     counted(LinearStart, "layer")
-    path = tmp_path / "a.tsv"
-    path.write_text("text\tlabel\n" + "a\tx\nb\ty\n" * 8, encoding="utf-8")
+    path = file_with(tmp_path / "a.tsv", "text\tlabel\n" + "a\tx\nb\ty\n" * 8)
     files = {"train": path, "dev": path, "seeds": 1}
     options = {"max_length": 16, "epochs": 1.0, "device": "cpu", "keep": "best", "baselines": False, "start": "linear"}
     base = write_base_model(tmp_path / "base")
@@ -518,8 +518,7 @@ def test_a_model_that_overflows_at_every_step_ends_as_a_failure(tmp_path: Path) 
 
 def test_a_search_and_its_run_say_everything_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = write_base_model(tmp_path / "base")
-    path = tmp_path / "a.tsv"
-    path.write_text("text\tlabel\n" + "a\tx\nb\ty\n" * 4, encoding="utf-8")
+    path = file_with(tmp_path / "a.tsv", "text\tlabel\n" + "a\tx\nb\ty\n" * 4)
     library_training.finetune(
         base,
         "classification",

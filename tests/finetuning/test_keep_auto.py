@@ -30,6 +30,7 @@ from bertsmith.tasks.datasets.labels import warn_of_held_out
 from bertsmith.tasks.specs.task import TaskSpec
 from finetuning.test_merging import OPTIONS, tensors_of
 from tasks.task_samples import CONFIG
+from written_files import file_with
 
 AUTO: dict[str, Any] = {**OPTIONS, "keep": "auto"}
 RUINS: dict[str, Any] = {"learning_rate": 0.3, "epochs": 1.0}
@@ -135,8 +136,7 @@ def test_each_label_has_a_held_out_example_where_a_choice_depends_on_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [f"text {n},{'bad' if n < 33 or n in (46, 56, 59) else 'good'}" for n in range(60)]
-    train = tmp_path / "rows.csv"
-    train.write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    train = file_with(tmp_path / "rows.csv", "\n".join(["text,label", *rows]))
     request = FinetuneRequest("base", "classification", tmp_path / "run", train=train, keep="auto")
     data = read_examples(request).data
     assert Counter(example.label for example in data.dev) == {"bad": 4, "good": 2}
@@ -182,8 +182,7 @@ def test_labels_without_a_held_out_example_are_named(capsys: pytest.CaptureFixtu
 
 
 def test_tags_are_compared_with_their_start_too(base: str, tmp_path: Path) -> None:
-    tags = tmp_path / "tags.conll"
-    tags.write_text("the O\nold O\njudge B-PER\n\na O\nmap B-MAP\n\n" * 12, encoding="utf-8")
+    tags = file_with(tmp_path / "tags.conll", "the O\nold O\njudge B-PER\n\na O\nmap B-MAP\n\n" * 12)
     report = finetune(base, "ner", tmp_path / "run", train=tags, seeds=1, **{**AUTO, "epochs": 1.0}).report
     assert report["start"].keys() == {"scores", "parts", "collapsed", "fitted"}
     assert len(report["choice"]) == 1

@@ -32,6 +32,7 @@ from bertsmith.tasks.task_data.split import TaskData
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
 from training.interruptions import assert_resumes
 from training.logs import assert_learns
+from written_files import file_with
 
 EVERY = pytest.mark.parametrize("kind", ["single", "number", "choice", "tags", "nested", "answer", "sentences"])
 SETTINGS = FinetuningSettings(batch_size=16, epochs=12, precision="fp32", dropout=0.0)
@@ -65,9 +66,7 @@ class Bare(nn.Linear):
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("head") / "my_head.py"
-    path.write_text(PROGRAM, encoding="utf-8")
-    return path
+    return file_with(tmp_path_factory.mktemp("head") / "my_head.py", PROGRAM)
 
 
 @pytest.fixture(scope="module")
@@ -354,8 +353,7 @@ def test_a_place_that_has_no_head_is_reported_in_one_line(
 
 
 def test_a_file_of_a_head_hides_no_module_that_is_installed(tmp_path: Path) -> None:
-    path = tmp_path / "json.py"
-    path.write_text(PROGRAM, encoding="utf-8")
+    path = file_with(tmp_path / "json.py", PROGRAM)
     before = sys.modules["json"]
     assert head_from_file(f"{path}:TwoLayers").__name__ == "TwoLayers"
     assert sys.modules["json"] is before

@@ -46,6 +46,7 @@ from bertsmith.tasks.task_data.split import TaskData
 from model.examples import shake
 from tasks import architecture_samples
 from tasks.task_samples import BAD, CONFIG, GOOD, PEOPLE, PLACES, SPECS, examples_of
+from written_files import file_with
 
 SMALL = Situation(task="classification", kind="classification", examples=900, config=CONFIG)
 
@@ -237,8 +238,7 @@ def test_a_resumed_run_keeps_what_its_probe_has_found(
     base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A later release may find something else."""
-    path = tmp_path / "train.tsv"
-    path.write_text("text\tlabel\n" + "a good film\tx\na poor plot\ty\n" * 10, encoding="utf-8")
+    path = file_with(tmp_path / "train.tsv", "text\tlabel\n" + "a good film\tx\na poor plot\ty\n" * 10)
     options = {"train": path, "seeds": 1, "epochs": 1.0, "max_length": 16, "device": "cpu", "baselines": False}
     for probed in ("cls", "mean"):
         monkeypatch.setattr(LinearStart, "best_reads", lambda *_, probed=probed, **__: probed)

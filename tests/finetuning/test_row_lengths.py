@@ -13,13 +13,11 @@ from bertsmith.app.library.training import pretrain
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.storage.files import read_json, write_json
 from bertsmith.inference.vectors.loading import load_embedder, load_token_features
-from bertsmith.models.checkpoints.assembly import save_pretrained
-from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.recipes.adaptation.run import adapt, forecast_adaptation
 from bertsmith.recipes.comparison.run import compare_systems
 from bertsmith.text.corpus.build import build_corpus
 from bertsmith.training.planning.run import plan_pretraining
-from tasks.task_samples import CONFIG, TOKENIZER, examples_of, untrained
+from tasks.task_samples import CONFIG, TOKENIZER, examples_of, write_base_model
 
 LIMIT = CONFIG.max_position_embeddings
 TOO_LONG = LIMIT + 1
@@ -35,9 +33,7 @@ class Files(NamedTuple):
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     folder = tmp_path_factory.mktemp("files")
-    save_pretrained(
-        str(folder / "model"), untrained(CONFIG, 3), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"})
-    )
+    write_base_model(folder / "model", 3)
     texts = [example.first for example in examples_of("single", 40, seed=2)]
     (folder / "text.txt").write_text("\n\n".join(texts), encoding="utf-8")
     build_corpus([folder / "text.txt"], TOKENIZER, folder / "corpus", held_out=0.05)

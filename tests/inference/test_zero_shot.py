@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from bertsmith.tasks.metrics.calibration import softmax
 from bertsmith.tasks.metrics.vectors import unit
 from tasks.architecture_samples import write_peer
 from tasks.task_samples import write_base_model
+from written_files import file_with
 
 TEXTS = ["the good film was great", "who was anna ?", "rome and oslo in one plot " * 3]
 LABELS = ["film", "anna", "rome and oslo"]
@@ -105,8 +107,7 @@ def test_an_encoder_compares_texts_with_names_and_descriptions(encoder: str) -> 
 def test_labels_are_names_descriptions_by_name_or_a_file_with_a_name_in_each_line(encoder: str, tmp_path: Path) -> None:
     options = {"model": encoder, "device": "cpu"}
     expected = [answer.to_dict() for answer in bertsmith.classify(TEXTS, LABELS, **options)]
-    names = tmp_path / "names.txt"
-    names.write_text("\n".join(LABELS) + "\n\n")
+    names = file_with(tmp_path / "names.txt", "\n".join(LABELS) + "\n\n")
     for labels in (",".join(LABELS), names, [str(names)], [{"name": name} for name in LABELS]):
         assert [answer.to_dict() for answer in bertsmith.classify(TEXTS, labels, **options)] == expected
     described = {"film": "was it good ?", "anna": ""}
@@ -179,9 +180,8 @@ def test_a_loaded_model_keeps_the_vectors_of_the_last_labels(encoder: str, monke
 )
 def test_a_loaded_model_refuses_labels_that_it_cannot_tell_apart(encoder: str, labels, options, sentence: str) -> None:
     model = bertsmith.load(encoder, device="cpu")
-    with pytest.raises(BertsmithError) as refusal:
+    with pytest.raises(BertsmithError, match=re.escape(sentence)):
         model.classify_by_labels(TEXTS, labels, **options)
-    assert sentence in str(refusal.value)
     with pytest.raises(BertsmithError, match=r"'names\.txt' twice"):  # no file is read
         model.classify_by_labels(TEXTS, ["names.txt", "names.txt"])
 
@@ -283,9 +283,8 @@ def test_tables_come_back_as_tables(encoder: str, tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_is_refused_in_one_line(encoder: str, options: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(BertsmithError) as refusal:
+    with pytest.raises(BertsmithError, match=re.escape(sentence)):
         bertsmith.classify(**{"texts": TEXTS, "labels": LABELS, "model": encoder, "device": "cpu", **options})
-    assert sentence in str(refusal.value)
 
 
 def test_a_model_that_is_neither_of_entailment_nor_an_encoder_is_refused(pairs: Path, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from bertsmith.recipes.memory.workload import MemoryTraining, end_of_linear_phas
 from memory.sample_stories import write_stories
 from training.interruptions import assert_same_files, interrupted
 from training.whole_steps import whole_step
+from written_files import file_with
 
 FEW = {"steps": 12, "width": 8, "rows_per_step": 8, "device": "cpu", "evaluate_every": 2}
 
@@ -211,8 +212,7 @@ def test_stories_without_answers_teach_which_fact_to_read(tmp_path: Path) -> Non
 
 def test_what_cannot_be_trained_is_refused_before_there_is_a_folder(tmp_path: Path) -> None:
     stories, out = write_stories(tmp_path / "stories.txt"), tmp_path / "run"
-    other = tmp_path / "other.txt"
-    other.write_text("1 Mary left.\n2 Who left?\tnobody\n", encoding="utf-8")
+    other = file_with(tmp_path / "other.txt", "1 Mary left.\n2 Who left?\tnobody\n")
     with pytest.raises(ConfigError, match="dev stories with answers of the training stories"):
         bertsmith.train_memory(stories, out, dev=other, **FEW)
     (tmp_path / "text.txt").write_text("Mary left.\n", encoding="utf-8")

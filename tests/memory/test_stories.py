@@ -1,6 +1,7 @@
 """Stories from files: both formats, what is refused and how, dev stories, ids."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -17,14 +18,13 @@ from bertsmith.recipes.memory.stories import (
     story_of,
 )
 from memory.sample_stories import write_stories
+from written_files import file_with
 
 BABI = "1 Mary went to the garden.\n2 John left.\n3 Where is Mary?\tgarden\t1\n4 Ann came.\n5 Who came? \tAnn\t4 2\n"
 
 
 def write(folder: Path, text: str, name: str = "stories.txt") -> Path:
-    path = folder / name
-    path.write_text(text, encoding="utf-8")
-    return path
+    return file_with(folder / name, text)
 
 
 def test_the_format_of_babi_gives_facts_before_each_question_and_supports_by_line(tmp_path: Path) -> None:
@@ -83,9 +83,8 @@ def test_json_lines_are_read_as_the_same_stories(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_story_is_refused_in_one_line_with_its_location(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=re.escape(message)) as error:
         read_stories(write(tmp_path, text))
-    assert message in str(error.value)
     assert "stories.txt" in str(error.value)
 
 

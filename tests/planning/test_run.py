@@ -19,6 +19,7 @@ from bertsmith.training.loop.run_folder import RunFolder
 from bertsmith.training.loop.settings import TrainSettings
 from bertsmith.training.planning.plan import seconds_of, size, steps_of
 from bertsmith.training.planning.run import plan_pretraining
+from written_files import file_with
 
 RUN = {"size": "tiny", "max_length": 24, "rows_per_step": 8, "evaluation_rows": 8}
 DURATIONS = Durations(step=2.0, evaluation=10.0, checkpoint=3.0)
@@ -221,8 +222,7 @@ def test_the_seconds_of_a_run_count_what_the_loop_does():
 
 
 def test_a_plan_is_read_where_the_gpu_is_not(corpus, measured, tmp_path):
-    path = tmp_path / "rates.json"
-    path.write_text(json.dumps(measured.to_dict()), encoding="utf-8")
+    path = file_with(tmp_path / "rates.json", json.dumps(measured.to_dict()))
     again = plan_pretraining(corpus, **RUN, rates=str(path), steps=500)
     assert again.rates.seconds_per_step == pytest.approx(measured.rates.seconds_per_step, abs=1e-6)
     assert again.rates.source == "read"

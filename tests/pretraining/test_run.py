@@ -36,6 +36,7 @@ from bertsmith.training.pretraining.report import summary_lines
 from bertsmith.training.pretraining.run import PretrainingRunSettings, pretrain, settings_of_run
 from bertsmith.training.pretraining.settings import PretrainingDataSettings
 from corpus.samples import write_corpus
+from written_files import file_with
 
 WORDS = "the a man woman dog cat house store milk bread went saw bought ate sat on in to and . , ?".split()
 WORDS += ["##s", "##ed", "un", "##like"]
@@ -266,8 +267,7 @@ def test_inputs_that_do_not_fit_are_refused_in_one_line(corpus, tmp_path):
 def test_a_model_with_another_vocabulary_is_refused(corpus, tmp_path):
     run(corpus, tmp_path / "run", steps=1)
     other = WordPieceTokenizer(Vocabulary([*VOCABULARY.pieces[:-1], "##likes"]), TextRules())
-    text = tmp_path / "text.txt"
-    text.write_text("the man went .\na dog sat .\n\nthe cat .\nmilk and bread .\n", encoding="utf-8")
+    text = file_with(tmp_path / "text.txt", "the man went .\na dog sat .\n\nthe cat .\nmilk and bread .\n")
     build_corpus([text], other, tmp_path / "other", workers=1)
     with pytest.raises(VocabularyError, match="build the corpus again"):
         run(tmp_path / "other", tmp_path / "x", steps=1, size=None, init=str(tmp_path / "run" / "model"))
@@ -286,8 +286,7 @@ def test_a_model_with_another_vocabulary_is_refused(corpus, tmp_path):
 )
 def test_a_corpus_whose_text_was_cleaned_otherwise_than_the_model_reads_it_is_refused(corpus, tmp_path, rules, words):
     run(corpus, tmp_path / "run", steps=1)
-    text = tmp_path / "text.txt"
-    text.write_text("the man went .\na dog sat .\n\nthe cat .\nmilk and bread .\n", encoding="utf-8")
+    text = file_with(tmp_path / "text.txt", "the man went .\na dog sat .\n\nthe cat .\nmilk and bread .\n")
     build_corpus([text], WordPieceTokenizer(VOCABULARY, rules), tmp_path / "other", workers=1)
     with pytest.raises(ConfigError, match=f"{words}; build the corpus again with --model"):
         run(tmp_path / "other", tmp_path / "x", steps=1, size=None, init=str(tmp_path / "run" / "model"))

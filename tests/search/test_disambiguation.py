@@ -1,6 +1,5 @@
 """Word sense disambiguation: tables, the three ways, their order, scores, and the commands."""
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,13 +22,12 @@ from bertsmith.inference.search.disambiguation import (
 )
 from bertsmith.inference.search.sense_tables import ByWord, Gloss, WordInText, read_glosses, read_words
 from bertsmith.inference.search.senses import Occurrence, occurrence_vectors
-from bertsmith.models.checkpoints.assembly import save_pretrained
-from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.tasks.encoding.loading import load_frozen_encoder
 from bertsmith.tasks.metrics.vectors import unit
 from bertsmith.tasks.task_data.task_files import read_examples
 from bertsmith.text.tokenizers.normalize import TextRules
-from tasks.task_samples import CONFIG, TOKENIZER, untrained
+from tasks.task_samples import write_base_model
+from written_files import file_of_records
 
 RULES = TextRules()
 # Any text that is not blank; lone surrogates are not text, and files with NUL are binary.
@@ -49,15 +47,10 @@ GLOSSES = [
 ]
 
 
-def table(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model") / "model"
-    save_pretrained(str(folder), untrained(CONFIG, 4), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
+    write_base_model(folder, 4)
     return folder
 
 
@@ -74,7 +67,7 @@ def test_the_place_of_a_word_is_marked_or_counted_or_found(tmp_path: Path) -> No
         {"lemma": "bank", "text": "the Banks of a bank", "start": 4, "end": 9, "sense": ["a", "b"]},
         {"lemma": "New_York", "text": "in new York .", "pos": "NOUN", "sense": "a"},
     ]
-    words = read_words(table(tmp_path / "words.jsonl", rows), RULES, gold=True)
+    words = read_words(file_of_records(tmp_path / "words.jsonl", rows), RULES, gold=True)
     places = [each.occurrence.sentence[each.occurrence.start : each.occurrence.end] for each in words]
     assert places == ["Banks", "Banks", "Banks", "new York"]
     assert words[0].occurrence.sentence == "the Banks of a bank"
@@ -108,19 +101,24 @@ def test_the_place_of_a_word_is_marked_or_counted_or_found(tmp_path: Path) -> No
 def test_a_row_without_word_place_or_sense_is_named(row: dict[str, Any], message: str, tmp_path: Path) -> None:
     first = {"lemma": "tree", "text": "a tree", "sense": "a"}
     with pytest.raises(InputError, match=message) as caught:
-        read_words(table(tmp_path / "words.jsonl", [first, row]), RULES, gold=True)
+        read_words(file_of_records(tmp_path / "words.jsonl", [first, row]), RULES, gold=True)
     assert "line 2" in str(caught.value)
 
 
 def test_glosses_need_their_columns_and_cells_and_each_sense_once(tmp_path: Path) -> None:
-    assert [gloss.pos for gloss in read_glosses(table(tmp_path / "good.jsonl", GLOSSES))] == ["n", "n", "v", ""]
+    assert [gloss.pos for gloss in read_glosses(file_of_records(tmp_path / "good.jsonl", GLOSSES))] == [
+        "n",
+        "n",
+        "v",
+        "",
+    ]
     for rows, message in (
         ([{"lemma": "oslo", "sense": "a"}], "the column 'gloss'"),
         ([{"lemma": "oslo", "sense": "a", "gloss": ""}], "a lemma, a sense and a gloss .*; found an empty cell"),
         ([GLOSSES[0], GLOSSES[0]], "each sense of a word once in .*line 2"),
     ):
         with pytest.raises(InputError, match=message):
-            read_glosses(table(tmp_path / "bad.jsonl", rows))
+            read_glosses(file_of_records(tmp_path / "bad.jsonl", rows))
 
 
 def test_a_part_of_speech_narrows_the_senses_where_both_have_one() -> None:
@@ -146,11 +144,11 @@ def test_glosses_are_for_words_without_examples_and_unknown_words_are_counted(
     ]
     request = {
         "model": model,
-        "examples": table(tmp_path / "examples.jsonl", EXAMPLES),
-        "glosses": table(tmp_path / "glosses.jsonl", GLOSSES),
+        "examples": file_of_records(tmp_path / "examples.jsonl", EXAMPLES),
+        "glosses": file_of_records(tmp_path / "glosses.jsonl", GLOSSES),
         "device": "cpu",
     }
-    answers = bertsmith.disambiguate(table(tmp_path / "words.jsonl", rows), **request).answers
+    answers = bertsmith.disambiguate(file_of_records(tmp_path / "words.jsonl", rows), **request).answers
     assert [(answer.sense, answer.by, answer.first) for answer in answers[:2]] == [
         ("empire", "examples", "city"),
         ("oslo-3", "glosses", "oslo-3"),
@@ -160,7 +158,7 @@ def test_glosses_are_for_words_without_examples_and_unknown_words_are_counted(
     assert (answers[3].sense, answers[3].by, dict(answers[3].scores)) == (None, "", {})
     assert "no sense is known for 1 row: lima" in capsys.readouterr().err
     for number, row in enumerate(rows):
-        (alone,) = bertsmith.disambiguate(table(tmp_path / "alone.jsonl", [row]), **request).answers
+        (alone,) = bertsmith.disambiguate(file_of_records(tmp_path / "alone.jsonl", [row]), **request).answers
         assert alone.sense == answers[number].sense
         assert alone.scores == pytest.approx(answers[number].scores, abs=1e-5)
     first = bertsmith.disambiguate(tmp_path / "words.jsonl", **request, prior=1000.0).answers[2]
@@ -170,7 +168,7 @@ def test_glosses_are_for_words_without_examples_and_unknown_words_are_counted(
 def test_labelled_examples_that_are_scored_are_counted(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = table(tmp_path / "words.jsonl", EXAMPLES)
+    path = file_of_records(tmp_path / "words.jsonl", EXAMPLES)
     scores = bertsmith.disambiguate(path, model=model, examples=path, evaluate=True, device="cpu").scores
     assert scores is not None
     assert "the score is too high: 3 of 3 words" in capsys.readouterr().err
@@ -181,10 +179,10 @@ def test_examples_of_some_senses_decide_together_with_the_glosses_of_all(model: 
         {"lemma": "rome", "sense": sense, "gloss": text}
         for sense, text in (("city", "anna who ?"), ("empire", "where lima ."), ("god", "carl ."))
     ]
-    path = table(tmp_path / "words.jsonl", [{"lemma": "rome", "text": "who rome oslo ?"}])
+    path = file_of_records(tmp_path / "words.jsonl", [{"lemma": "rome", "text": "who rome oslo ?"}])
     known = {
-        "examples": table(tmp_path / "examples.jsonl", EXAMPLES),
-        "glosses": table(tmp_path / "glosses.jsonl", glosses),
+        "examples": file_of_records(tmp_path / "examples.jsonl", EXAMPLES),
+        "glosses": file_of_records(tmp_path / "glosses.jsonl", glosses),
     }
     (both,), (by_examples,), (by_glosses,) = (
         bertsmith.disambiguate(path, model=model, device="cpu", **settings).answers
@@ -196,18 +194,18 @@ def test_examples_of_some_senses_decide_together_with_the_glosses_of_all(model: 
     expected = {sense: fits[sense] - means[1] + nearness.get(sense, means[0]) - means[0] for sense in fits}
     assert both.scores == pytest.approx(expected, abs=1e-5)
     assert both.sense == max(expected, key=expected.__getitem__)
-    table(known["glosses"], glosses[:2])  # now every sense has an example
+    file_of_records(known["glosses"], glosses[:2])  # now every sense has an example
     (answer,) = bertsmith.disambiguate(path, model=model, device="cpu", **known).answers
     assert (answer.by, answer.scores) == ("examples", pytest.approx(by_examples.scores, abs=1e-5))
-    table(known["glosses"], glosses[2:])  # senses without a gloss stay
+    file_of_records(known["glosses"], glosses[2:])  # senses without a gloss stay
     (answer,) = bertsmith.disambiguate(path, model=model, device="cpu", **known).answers
     assert answer.scores.keys() == {"city", "empire", "god"}
 
 
 def test_a_centroid_is_the_mean_of_the_vectors_of_a_sense(model: Path, tmp_path: Path) -> None:
     asked = word("who rome oslo ?", "rome")
-    path = table(tmp_path / "words.jsonl", [{"lemma": "rome", "text": asked.occurrence.sentence}])
-    examples = table(tmp_path / "examples.jsonl", EXAMPLES)
+    path = file_of_records(tmp_path / "words.jsonl", [{"lemma": "rome", "text": asked.occurrence.sentence}])
+    examples = file_of_records(tmp_path / "examples.jsonl", EXAMPLES)
     (answer,) = bertsmith.disambiguate(path, model=model, examples=examples, device="cpu").answers
     words = [asked, *read_words(examples, RULES, gold=True)]
     encoder = load_frozen_encoder(model, device="cpu")
@@ -274,7 +272,7 @@ def test_a_table_of_pairs_is_read_back_by_finetune(
 
 def test_a_column_that_no_option_names_has_to_be_in_the_table(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"the column 'text' .*; add it, or rename the column that is the text"):
-        read_words(table(tmp_path / "words.jsonl", [{"txt": "a bank", "lemma": "bank"}]), RULES, gold=False)
+        read_words(file_of_records(tmp_path / "words.jsonl", [{"txt": "a bank", "lemma": "bank"}]), RULES, gold=False)
 
 
 @pytest.mark.parametrize(

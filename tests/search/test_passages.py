@@ -10,15 +10,11 @@ import pytest
 
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.inference.search.passages import TextSet, judgements_for, read_judgements, read_text_set
-
-
-def write(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path
+from written_files import file_with
 
 
 def test_lines_of_plain_text_are_called_by_their_numbers(tmp_path: Path) -> None:
-    result = read_text_set(write(tmp_path / "p.txt", "one\n\n  two words \n"))
+    result = read_text_set(file_with(tmp_path / "p.txt", "one\n\n  two words \n"))
     assert result == TextSet(ids=("1", "3"), texts=("one", "two words"), skipped=1)
 
 
@@ -32,11 +28,11 @@ def test_tables_have_ids_and_titles(tmp_path: Path) -> None:
     lines = "\n".join(json.dumps(row) for row in rows)
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "p.parquet")
     expected = TextSet(ids=("a", "b", "c"), texts=("Kites They fly.", "Kites again.", "Birds fly too."), skipped=1)
-    assert read_text_set(write(tmp_path / "p.jsonl", lines)) == expected
+    assert read_text_set(file_with(tmp_path / "p.jsonl", lines)) == expected
     assert read_text_set(tmp_path / "p.parquet") == expected
-    csv = write(tmp_path / "p.csv", 'docid,body\n7,"one, two"\n8,three\n')
+    csv = file_with(tmp_path / "p.csv", 'docid,body\n7,"one, two"\n8,three\n')
     assert read_text_set(csv) == TextSet(ids=("7", "8"), texts=("one, two", "three"))
-    tsv = write(tmp_path / "p.tsv", "number\tsaid\n7\tone\n")
+    tsv = file_with(tmp_path / "p.tsv", "number\tsaid\n7\tone\n")
     assert read_text_set(tsv, text_column="said") == TextSet(ids=("1",), texts=("one",))
     with pytest.raises(InputError, match="--text-column"):
         read_text_set(tsv)
@@ -44,7 +40,7 @@ def test_tables_have_ids_and_titles(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["passage", "tweet", "Comment Text", "utterance", "sentence1", "title"])
 def test_the_column_of_the_text_has_any_of_the_names_that_fine_tuning_knows(name: str, tmp_path: Path) -> None:
-    table = write(tmp_path / "p.csv", f"number,{name}\n7,one\n")
+    table = file_with(tmp_path / "p.csv", f"number,{name}\n7,one\n")
     assert read_text_set(table).texts == ("one",)
 
 
@@ -52,15 +48,15 @@ def test_a_folder_has_the_paragraphs_of_its_text_files(tmp_path: Path, monkeypat
     monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
     folder = tmp_path / "texts"
     (folder / "deep").mkdir(parents=True)
-    write(folder / "a.txt", "one\ntwo\n")
-    write(folder / "deep" / "b.txt", "\n\nthree\n \nfour\n  five\n")
-    write(folder / "empty.txt", "")
-    write(folder / "blank.txt", "\n \n")
-    write(folder / "c.csv", "text\nno\n")
+    file_with(folder / "a.txt", "one\ntwo\n")
+    file_with(folder / "deep" / "b.txt", "\n\nthree\n \nfour\n  five\n")
+    file_with(folder / "empty.txt", "")
+    file_with(folder / "blank.txt", "\n \n")
+    file_with(folder / "c.csv", "text\nno\n")
     assert read_text_set(folder) == TextSet(ids=("a", "deep/b:3", "deep/b:5"), texts=("one two", "three", "four five"))
     assert "not .txt files, not read: 1" in capsys.readouterr().err
     (tmp_path / "none").mkdir()
-    write(tmp_path / "none" / "c.csv", "text\nno\n")
+    file_with(tmp_path / "none" / "c.csv", "text\nno\n")
     with pytest.raises(InputError, match=r"\.txt"):
         read_text_set(tmp_path / "none")
 
@@ -72,7 +68,7 @@ def test_trec_files_are_read_by_their_content(tmp_path: Path) -> None:
         "<doc>\n<docno>2</docno>\n<title>heat .</title>\n<text>of walls</text>\n</doc>\n"
         "<doc><docno>3</docno><title></title><text>\n</text></doc>"
     )
-    result = read_text_set(write(tmp_path / "p.xml", documents))
+    result = read_text_set(file_with(tmp_path / "p.xml", documents))
     assert result == TextSet(
         ids=("1", "2"), texts=("wings in a slipstream . they lift & turn .", "heat . of walls"), skipped=1
     )
@@ -80,7 +76,9 @@ def test_trec_files_are_read_by_their_content(tmp_path: Path) -> None:
         "<?xml version='1.0' encoding='utf-8'?>\n<xml>\n<top>\n<num> 4</num> \n<title>\nwhat is\nheat .\n</title>\n"
         "</top>\n<top>\n<num> Number: 301 \n<title> crime \n<desc> more \n</top>\n</xml>"
     )
-    assert read_text_set(write(tmp_path / "q", topics)) == TextSet(ids=("4", "301"), texts=("what is heat .", "crime"))
+    assert read_text_set(file_with(tmp_path / "q", topics)) == TextSet(
+        ids=("4", "301"), texts=("what is heat .", "crime")
+    )
 
 
 @pytest.mark.parametrize(
@@ -97,14 +95,14 @@ def test_trec_files_are_read_by_their_content(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_is_named(tmp_path: Path, name: str, content: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_text_set(write(tmp_path / name, content))
+        read_text_set(file_with(tmp_path / name, content))
 
 
 def test_judgements_are_read_in_both_forms(tmp_path: Path) -> None:
     expected = {"1": {"a": 2.0, "b": 0.0}, "2": {"a": 0.0}}
-    assert read_judgements(write(tmp_path / "t", "1 0 a 2\r\n1 0 b -1\r\n\r\n2 0 a 0\r\n")) == expected
+    assert read_judgements(file_with(tmp_path / "t", "1 0 a 2\r\n1 0 b -1\r\n\r\n2 0 a 0\r\n")) == expected
     headed = "query-id\tcorpus-id\tscore\n1\ta\t2\n1\tb\t0\n2\ta\t0\n"
-    assert read_judgements(write(tmp_path / "b.tsv", headed)) == expected
+    assert read_judgements(file_with(tmp_path / "b.tsv", headed)) == expected
 
 
 @pytest.mark.parametrize(
@@ -117,7 +115,7 @@ def test_judgements_are_read_in_both_forms(tmp_path: Path) -> None:
 )
 def test_wrong_judgements_are_named(tmp_path: Path, content: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_judgements(write(tmp_path / "t", content))
+        read_judgements(file_with(tmp_path / "t", content))
 
 
 def test_judgements_go_by_id_where_they_can() -> None:
@@ -166,12 +164,12 @@ def test_judgements_that_could_be_ids_or_places_are_refused_until_it_is_said() -
     ],
 )
 def test_a_field_of_trec_is_read_as_a_whole(tmp_path: Path, record: str, text: str) -> None:
-    result = read_text_set(write(tmp_path / "p.xml", f"<doc><docno>1</docno>{record}</doc>"))
+    result = read_text_set(file_with(tmp_path / "p.xml", f"<doc><docno>1</docno>{record}</doc>"))
     assert result.texts == (text,)
 
 
 def test_a_column_that_is_named_in_vain_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="since --query-column is set"):
-        read_text_set(write(tmp_path / "q.txt", "one\n"), text_column="said", option="--query-column")
+        read_text_set(file_with(tmp_path / "q.txt", "one\n"), text_column="said", option="--query-column")
     with pytest.raises(InputError, match="name it with --query-column"):
-        read_text_set(write(tmp_path / "q.tsv", "number\tsaid\n7\tone\n"), option="--query-column")
+        read_text_set(file_with(tmp_path / "q.tsv", "number\tsaid\n7\tone\n"), option="--query-column")

@@ -20,11 +20,9 @@ from bertsmith.inference.search.retrieval import Retriever, reranked, score_sear
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.architectures import new_encoder
-from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
-from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.tasks.specs.kinds import task_for
-from tasks.task_samples import CONFIG, SPECS, TOKENIZER
+from tasks.task_samples import CONFIG, SPECS, TOKENIZER, write_base_model
 
 TEXTS = ("anna was in rome", "the plot was awful", "a great film", "bert and carl in oslo", "good good film")
 PASSAGES = TextSet(ids=("a", "b", "c", "d", "e"), texts=TEXTS)
@@ -33,7 +31,7 @@ PASSAGES = TextSet(ids=("a", "b", "c", "d", "e"), texts=TEXTS)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "model"
-    save_pretrained(path, untrained(CONFIG, seed=4), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
+    write_base_model(path, 4)
     return path
 
 
@@ -77,9 +75,7 @@ def test_the_index_of_another_model_or_setting_is_refused(embedder: Embedder, fo
     index_passages(TEXTS, embedder, path=path)
     with pytest.raises(InputError, match=r"found others \(pooling\)"):
         index_passages(TEXTS, load_embedder(folder, pooling="cls", device="cpu"), path=path)
-    save_pretrained(
-        tmp_path / "other", untrained(CONFIG, seed=5), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"})
-    )
+    write_base_model(tmp_path / "other", 5)
     with pytest.raises(InputError, match=r"found others \(model\)"):
         index_passages(TEXTS, load_embedder(tmp_path / "other", device="cpu"), path=path)
     path.write_bytes(b"damaged")

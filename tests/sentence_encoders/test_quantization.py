@@ -16,6 +16,7 @@ from bertsmith.models.model_files.metadata import METADATA
 from bertsmith.models.products.int8_linear import FixedInt8Linear, Int8Linear
 from bertsmith.tasks.metrics.vectors import cosines
 from tasks.task_samples import write_base_model
+from written_files import file_with
 
 pytestmark = pytest.mark.skipif(
     choose_inference("cpu", "int8").precision != "int8", reason="this processor does not multiply int8"
@@ -40,9 +41,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def texts(tmp_path: Path) -> Path:
-    path = tmp_path / "texts.txt"
-    path.write_text("\n".join(TEXTS) + "\n")
-    return path
+    return file_with(tmp_path / "texts.txt", "\n".join(TEXTS) + "\n")
 
 
 def write_pairs(path: Path, count: int = len(TEXTS)) -> Path:
@@ -88,8 +87,7 @@ def test_few_texts_give_one_scale_per_token(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
-    path = tmp_path / "few.txt"
-    path.write_text("\n".join(TEXTS[:8]))
+    path = file_with(tmp_path / "few.txt", "\n".join(TEXTS[:8]))
     assert not quantize(folder, path, limit=1.0).to_dict()["fixed"]
     told = capsys.readouterr().err
     assert "at least 32 examples to fix the scales of int8; found 8" in told

@@ -25,6 +25,7 @@ from bertsmith.recipes.sentence_encoders.teacher import taught
 from bertsmith.tasks.datasets.examples import TextExample, TripletExample
 from bertsmith.tasks.task_data.task_files import read_task
 from tasks.task_samples import BAD, GOOD, PEOPLE, PLACES, examples_of, write_base_model
+from written_files import file_with
 
 FAST = {"seeds": 1, "epochs": 1, "precision": "fp32", "baselines": False}
 
@@ -89,8 +90,7 @@ def test_prompts_and_pooling_are_written_and_used_and_equal_in_sentence_transfor
 )
 def test_malformed_prompts_are_refused_in_one_line_and_nothing_is_lost(said: object, base: str, tmp_path: Path) -> None:
     bertsmith.make_static_vectors(base, tmp_path / "static")
-    file = tmp_path / "static" / "config_sentence_transformers.json"
-    file.write_text(json.dumps(said), encoding="utf-8")
+    file = file_with(tmp_path / "static" / "config_sentence_transformers.json", json.dumps(said))
     before = {path.name: path.read_bytes() for path in (tmp_path / "static").iterdir()}
     pairs = partner_file(tmp_path)
     for use in (

@@ -11,6 +11,7 @@ import bertsmith
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.recipes.sentence_encoders.static import principal
 from tasks.task_samples import TOKENIZER, write_base_model
+from written_files import file_with
 
 TEXTS = ["the good film", "rome [SEP] oslo", "", "unknown words only", "a plot " * 200]
 
@@ -41,8 +42,7 @@ def test_the_vector_of_a_text_is_the_direction_of_the_sum_of_its_pieces(base: st
 
 
 def test_frequent_pieces_weigh_less_and_a_text_decides_which_those_are(base: str, tmp_path: Path) -> None:
-    text = tmp_path / "text.txt"
-    text.write_text("the the the the film\n" * 50, encoding="utf-8")
+    text = file_with(tmp_path / "text.txt", "the the the the film\n" * 50)
     tables = {}
     for name, text_option in (("zipf", None), ("text", str(text))):
         bertsmith.make_static_vectors(base, tmp_path / name, text=text_option)

@@ -25,6 +25,7 @@ from server.asgi import Client, serve
 from server.models import write_models, write_task_model
 from server.records import load_record_models
 from tasks.task_samples import SPECS, WORDS
+from written_files import file_with
 
 KEY = "0123456789abcdef0123"
 
@@ -505,8 +506,7 @@ def test_a_weak_model_is_named_as_it_is_served(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_a_key_is_the_first_line_of_its_file(tmp_path: Path) -> None:
-    file = tmp_path / "key"
-    file.write_text(f"  {KEY} \nmore\n", encoding="utf-8")
+    file = file_with(tmp_path / "key", f"  {KEY} \nmore\n")
     assert read_key(file) == KEY
     for content in ("", "short", "a key with spaces in it", "ключключключключ"):
         file.write_text(content, encoding="utf-8")

@@ -18,6 +18,7 @@ from bertsmith.tasks.datasets.text_lines import TextLines
 from bertsmith.tasks.metrics.vectors import unit
 from server.asgi import Client, serve
 from server.models import load_models
+from written_files import file_with
 
 GOOD, POISON = "the film was good", "the awful film was in one and it was a plot of the film"
 
@@ -134,8 +135,7 @@ def test_a_label_without_numbers_is_named(models: dict[str, Model]) -> None:
 
 @pytest.mark.parametrize("suffix", ["npy", "parquet"])
 def test_a_file_of_vectors_names_the_text_wherever_it_is(models: dict[str, Model], tmp_path: Path, suffix: str) -> None:
-    file = tmp_path / "texts.txt"
-    file.write_text("\n".join([GOOD] * 5 + [POISON, GOOD]) + "\n", encoding="utf-8")
+    file = file_with(tmp_path / "texts.txt", "\n".join([GOOD] * 5 + [POISON, GOOD]) + "\n")
     embedder = models["novels"]._embedder
     features = TokenFeatures(models["novels"].encoder)
     for job in (TextVectors(embedder), TokenVectorsOfTexts(features)):

@@ -19,6 +19,7 @@ import pytest
 
 from bertsmith.base.machine.runtime import BATCH_TOLERANCE
 from server.models import write_models
+from written_files import file_with
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
@@ -109,8 +110,7 @@ def test_the_client_of_openai_gets_its_vectors(server: Server) -> None:
 
 
 def test_a_key_is_required(paths: dict[str, Path], tmp_path: Path) -> None:
-    file = tmp_path / "key"
-    file.write_text("0123456789abcdef\n", encoding="utf-8")
+    file = file_with(tmp_path / "key", "0123456789abcdef\n")
     with started("--model", paths["novels"], "--api-key-file", file) as server:
         assert server.ask("GET", "/models")[0] == 401
         assert server.ask("GET", "/models", authorization="Bearer 0123456789abcdef")[0] == 200

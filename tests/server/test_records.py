@@ -20,6 +20,7 @@ from server.records import load_record_models, write_codes
 from server.test_answer_size import serve
 from server.test_answer_size import test_the_bound_of_a_route_covers_its_large_replies as covers
 from server.test_same_answers import close
+from written_files import file_of_records
 
 
 @pytest.fixture(scope="module")
@@ -49,18 +50,13 @@ def subjects(seed: int, count: int) -> list[dict[str, Any]]:
     return result
 
 
-def visits_file(path: Path, records: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    return path
-
-
 @pytest.mark.parametrize("name", ["recommends", "follows"])
 @pytest.mark.parametrize("batch_tokens", [2048, 16])
 def test_each_subject_gets_the_answers_of_the_library_alone_and_in_any_batch(
     models: dict[str, Served], folder: Path, tmp_path: Path, name: str, batch_tokens: int
 ) -> None:
     records = subjects(1, 12)
-    events = [visits_file(tmp_path / "all.jsonl", records)]
+    events = [file_of_records(tmp_path / "all.jsonl", records)]
     options = [{"top": 3}, {"threshold": 0.5}, {"top": 2, "threshold": 0.45}, {}]
 
     async def script(client: Client) -> list[Reply]:

@@ -21,6 +21,7 @@ from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.task_data.split import split_dev
 from bertsmith.tasks.task_data.task_files import read_task
 from tasks.task_samples import examples_of, write_base_model
+from written_files import file_with
 
 
 def table(path: Path, count: int = 40, patients: int = 8) -> Path:
@@ -66,8 +67,7 @@ def test_examples_of_one_group_are_all_trained_on_or_all_held_out(tmp_path: Path
 
 def test_words_with_tags_have_groups_too(tmp_path: Path) -> None:
     rows = [{"tokens": ["anna", f"w{n}"], "ner_tags": ["B-PER", "O"], "author": str(n % 5)} for n in range(30)]
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = file_with(tmp_path / "rows.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     _, data = read_task("ner", path, None, group_column="author")
     of_train, of_dev = ({int(text.words[1][1:]) % 5 for text in part} for part in (data.train, data.dev))
     assert len(of_dev) == 1
@@ -80,8 +80,7 @@ def test_questions_have_groups_too_and_may_be_limited(tmp_path: Path) -> None:
         {"id": str(n), "question": f"who {n} ?", "context": f"anna was in {n % 7} .", "answers": answers, "town": n % 7}
         for n in range(30)
     ]
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = file_with(tmp_path / "rows.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     for limit in (None, 20):
         _, data = read_task("squad", path, None, group_column="town", limit=limit)
         of_train, of_dev = ({int(example.id) % 7 for example in part} for part in (data.train, data.dev))

@@ -24,6 +24,7 @@ from bertsmith.tasks.specs.task import BEFORE, CLOSEST, FIRST_CANDIDATE
 from bertsmith.tasks.task_data.task_files import data_warnings
 from bertsmith.tasks.task_data.typed_examples import example_of_line
 from tasks.task_samples import SPECS, TOKENIZER, examples_of, write_base_model
+from written_files import file_with
 
 SPEC = SPECS["pronoun"]
 TASK = task_for(SPEC)
@@ -34,15 +35,11 @@ RECORD = {"text": TEXT, "pronoun": [20, 23], "candidates": [[0, 4], [9, 14]], "a
 
 
 def gap(folder: Path, *rows: str) -> Path:
-    path = folder / "gap.tsv"
-    path.write_text("\n".join([HEADER, *rows]) + "\n", encoding="utf-8")
-    return path
+    return file_with(folder / "gap.tsv", "\n".join([HEADER, *rows]) + "\n")
 
 
 def lines(folder: Path, *records: Any) -> Path:
-    path = folder / "pronouns.jsonl"
-    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    return path
+    return file_with(folder / "pronouns.jsonl", "".join(json.dumps(record) + "\n" for record in records))
 
 
 def example(**others: Any) -> MentionExample:
@@ -90,8 +87,7 @@ def test_a_wrong_row_of_gap_is_refused_with_its_place(tmp_path: Path, old: str, 
 
 
 def test_a_table_without_the_columns_of_gap_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "x.tsv"
-    path.write_text("text\tlabel\na\tb\n", encoding="utf-8")
+    path = file_with(tmp_path / "x.tsv", "text\tlabel\na\tb\n")
     with pytest.raises(InputError, match=r"the columns Text, Pronoun, Pronoun-offset, A, .* of GAP in line 2"):
         read_mentions(path)
 

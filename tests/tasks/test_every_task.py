@@ -17,6 +17,7 @@ from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.task import TaskSettings
 from bertsmith.tasks.task_data import glue_tests, task_files
 from tasks.task_samples import TOKENIZER, write_base_model
+from written_files import file_with
 
 COUNT = 8
 TEXTS = ("the good film", "a bad plot", "it was great", "one poor film")
@@ -157,9 +158,7 @@ def write_file(name: str, folder: Path) -> Path:
     else:
         suffix, text = "tsv", table_file(name)
     folder.mkdir(exist_ok=True)
-    path = folder / f"examples.{suffix}"
-    path.write_text(text, encoding="utf-8")
-    return path
+    return file_with(folder / f"examples.{suffix}", text)
 
 
 @pytest.fixture(scope="module")
@@ -190,8 +189,7 @@ def test_a_task_goes_from_its_file_to_its_score(name: str, base: str, tmp_path: 
 
 
 def test_the_diagnostic_set_is_for_prediction_only(tmp_path: Path) -> None:
-    path = tmp_path / "AX.tsv"
-    path.write_text("index\tsentence1\tsentence2\n0\tthe film\tthe plot\n", encoding="utf-8")
+    path = file_with(tmp_path / "AX.tsv", "index\tsentence1\tsentence2\n0\tthe film\tthe plot\n")
     assert [example.second for example in glue_tests.read_test("ax", path)] == ["the plot"]
     with pytest.raises(InputError, match="which is test data only"):
         task_files.read_task("ax", path, path)

@@ -9,14 +9,14 @@ from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.tasks.specs import named_tasks
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.task_data import task_files
+from written_files import file_with
 
 SENTENCES = "Anna B-PER\nsings O\n\nOslo B-LOC\n"
 
 
 @pytest.mark.parametrize("tag", ["B_LOC", "b-PER", "NOUN"])
 def test_a_tag_outside_any_scheme_is_named_with_its_sentence(tmp_path: Path, tag: str) -> None:
-    path = tmp_path / "train.conll"
-    path.write_text(f"{SENTENCES}\nBergen B-LOC\nfjord {tag}\n", encoding="utf-8")
+    path = file_with(tmp_path / "train.conll", f"{SENTENCES}\nBergen B-LOC\nfjord {tag}\n")
     with pytest.raises(InputError) as error:
         task_files.read_task("ner", path, path)
     assert str(error.value) == (
@@ -36,8 +36,7 @@ def test_a_label_that_only_dev_examples_have_is_named_with_its_row(
     task_files.read_task("spam4", train, dev)
     message = "warning: labels missing from the training examples, so never learned: Promotion"
     assert capsys.readouterr().err == f"{message}; the first in the dev examples is 'Promotion' in line 3 of '{dev}'\n"
-    same = tmp_path / "same.csv"
-    same.write_text("text,label\ng,Spam\nh,Not Spam\ni,Social\n", encoding="utf-8")
+    same = file_with(tmp_path / "same.csv", "text,label\ng,Spam\nh,Not Spam\ni,Social\n")
     task_files.read_task("spam4", train, same)
     assert capsys.readouterr().err == f"{message}\n"
 
@@ -45,9 +44,7 @@ def test_a_label_that_only_dev_examples_have_is_named_with_its_row(
 def test_a_tag_that_occurs_only_in_held_out_sentences_is_named_with_its_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "train.conll"
-    # Whichever sentence is held out, its tag is held out with it.
-    path.write_text("\n".join(f"word{letter} B-{letter}\n" for letter in "ABCDEFGH"), encoding="utf-8")
+    path = file_with(tmp_path / "train.conll", "\n".join(f"word{letter} B-{letter}\n" for letter in "ABCDEFGH"))
     _, data = task_files.read_task("ner", path, None)
     (aside,) = data.dev
     assert capsys.readouterr().err == (
@@ -102,13 +99,11 @@ def test_using_one_file_for_training_and_dev_warns(tmp_path: Path, capsys: pytes
 
 
 def test_labels_that_differ_only_in_case_warn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "train.csv"
-    path.write_text("text,label\na,Spam\nb,spam\nc,ham\n", encoding="utf-8")
+    path = file_with(tmp_path / "train.csv", "text,label\na,Spam\nb,spam\nc,ham\n")
     spec = named_tasks.spec_for("classification", task_files.read_examples("classification", path).examples)
     assert spec.labels == ("Spam", "ham", "spam")
     assert capsys.readouterr().err == "warning: 'Spam' and 'spam' differ only in case, and are different labels\n"
-    tags = tmp_path / "train.conll"
-    tags.write_text("Oslo B-LOC\nBergen B-Loc\n", encoding="utf-8")
+    tags = file_with(tmp_path / "train.conll", "Oslo B-LOC\nBergen B-Loc\n")
     named_tasks.spec_for("ner", task_files.read_examples("ner", tags).examples)
     assert capsys.readouterr().err.startswith("warning: 'B-LOC' and 'B-Loc' differ only in case")
 
@@ -193,8 +188,7 @@ def test_marked_spans_train_and_score_like_columns_of_tags(tmp_path: Path) -> No
 
 
 def test_mapped_labels_are_those_of_the_spec(tmp_path: Path) -> None:
-    path = tmp_path / "claims.csv"
-    path.write_text("text,label\n" + "a,1\nb,0\nc,1\nd,0\n", encoding="utf-8")
+    path = file_with(tmp_path / "claims.csv", "text,label\n" + "a,1\nb,0\nc,1\nd,0\n")
     names = {"1": "Claim", "0": "Not Claim"}
     for name in ("classification", "claim"):
         spec, data = task_files.read_task(name, path, path, map_labels=names)
@@ -204,8 +198,7 @@ def test_mapped_labels_are_those_of_the_spec(tmp_path: Path) -> None:
             == [example.label for example in data.dev]
             == ["Claim", "Not Claim"] * 2
         )
-    tags = tmp_path / "a.conll"
-    tags.write_text("Anna I-PER\nAcme I-ORG\n\nOslo I-LOC\nis O\n", encoding="utf-8")
+    tags = file_with(tmp_path / "a.conll", "Anna I-PER\nAcme I-ORG\n\nOslo I-LOC\nis O\n")
     spec, data = task_files.read_task("ner", tags, tags, map_labels={"PER": "Name", "ORG": "Name", "LOC": "Place"})
     assert spec.labels == ("O", "B-Name", "I-Name", "I-Place")
     assert [example.tags for example in data.train] == [("I-Name", "B-Name"), ("I-Place", "O")]

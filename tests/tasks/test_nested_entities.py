@@ -26,6 +26,7 @@ from bertsmith.tasks.specs.settings import MOST_ENTITIES, TaskSettings
 from bertsmith.tasks.specs.task import SEEN
 from bertsmith.tasks.task_data.task_files import read_examples
 from tasks.task_samples import SPECS, TOKENIZER, examples_of, write_base_model
+from written_files import file_with
 
 SPEC = SPECS["nested"]
 TEXT = "Anna of Oslo University"
@@ -44,9 +45,7 @@ def sentence(words: str, *entities: tuple[int, int, str]) -> EntityExample:
 
 
 def written(folder: Path, name: str, *records: Any) -> Path:
-    path = folder / name
-    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    return path
+    return file_with(folder / name, "".join(json.dumps(record) + "\n" for record in records))
 
 
 def read(path: Path) -> tuple[tuple[int, int, str], ...]:

@@ -20,6 +20,7 @@ from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.task_files import read_task
 from tasks.task_samples import PEOPLE, PLACES, PLAIN, TOKENIZER, write_base_model
+from written_files import file_with
 
 LABELS, PARENTS = ("H04L", "H04M", "G06F", "H04", "H", "G06", "G"), ("H04", "H04", "G06", "H", "", "G", "")
 SPEC = TaskSpec(
@@ -224,8 +225,7 @@ def test_patents_are_fine_tuned_evaluated_and_answered_with_their_parents(tmp_pa
 
 def test_a_cycle_and_a_task_without_several_labels_are_refused(tmp_path: Path) -> None:
     train = write_patents(tmp_path / "train.jsonl", 8)
-    cycle = tmp_path / "cycle.tsv"
-    cycle.write_text("H04L\tH04\nH04\tH\nH\tH04L\n")
+    cycle = file_with(tmp_path / "cycle.tsv", "H04L\tH04\nH04\tH\nH\tH04L\n")
     with pytest.raises(InputError, match="a hierarchy without a cycle"):
         read_task("patents", train, None, columns=ColumnSettings(hierarchy=str(cycle)))
     with pytest.raises(ConfigError, match="--hierarchy needs a task of several labels"):

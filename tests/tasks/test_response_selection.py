@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 import unittest.mock
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.task_files import read_task
 from bertsmith.tasks.task_data.typed_examples import example_of_line
 from tasks.task_samples import BAD, GOOD, PEOPLE, PLACES, PLAIN, SPECS, TOKENIZER, write_base_model
+from written_files import file_of_records, file_with
 
 RANKS = ("recall@1", "recall@2", "recall@5", "mrr")
 KINDS = {"vectors": "selection", "cross-encoder": "choice"}
@@ -47,17 +47,15 @@ def dialogues(count: int, seed: int) -> list[dict[str, Any]]:
     return rows
 
 
-def write(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A finished run of each scorer, by the name of the scorer; "dev" is their dev file."""
     folder = tmp_path_factory.mktemp("selection")
     base = write_base_model(folder / "base")
-    train, dev = write(folder / "train.jsonl", dialogues(240, 1)), write(folder / "dev.jsonl", dialogues(60, 2))
+    train, dev = (
+        file_of_records(folder / "train.jsonl", dialogues(240, 1)),
+        file_of_records(folder / "dev.jsonl", dialogues(60, 2)),
+    )
     result = {"dev": dev}
     for scorer, settings in (("vectors", {"epochs": 12, "learning_rate": 3e-3}), ("cross-encoder", {"epochs": 1})):
         options: dict[str, Any] = {"batch_size": 16, "device": "cpu", "precision": "fp32", **settings}
@@ -163,12 +161,11 @@ def test_options_of_another_scorer_or_task_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match='`candidates` needs `task="response-selection"`'):
         bertsmith.finetune("starter", "spam", tmp_path / "run", candidates=4)
     with pytest.raises(ConfigError, match="--candidates needs --task response-selection"):
-        read_task("pairs", write(tmp_path / "a.jsonl", []), None, columns=ColumnSettings(candidates=4))
+        read_task("pairs", file_of_records(tmp_path / "a.jsonl", []), None, columns=ColumnSettings(candidates=4))
 
 
 def test_the_command_ranks_a_list_of_replies(runs: dict[str, Path], tmp_path: Path) -> None:
-    replies = tmp_path / "replies.txt"
-    replies.write_text("rome good anna\noslo bad carl\nlima fine bert\n", encoding="utf-8")
+    replies = file_with(tmp_path / "replies.txt", "rome good anna\noslo bad carl\nlima fine bert\n")
     command = [sys.executable, "-m", "bertsmith", "predict", "--model", str(runs["vectors"] / "model")]
     lines = 'anna was in rome good\n{"context": ["a film", "carl was in oslo bad"]}\n'
     done = subprocess.run(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import struct
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from bertsmith.models.tensorflow_files import tensor_bundle, wire
 from bertsmith.models.tensorflow_files.sorted_table import read_table, write_table
 from bertsmith.models.tensorflow_files.tensor_bundle import DTYPES, BundleEntry, TensorBundle, index_path, write_bundle
 from bertsmith.models.tensorflow_files.wire import BYTES, number_field
+from written_files import file_with
 
 HEADER = number_field(1, 1) + wire.field(3, BYTES, number_field(1, 1))
 SHARED_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -113,9 +115,8 @@ def test_a_dtype_that_the_format_does_not_support_is_refused(tmp_path):
 def test_an_invalid_entry_is_refused_when_the_index_is_read(tmp_path, value, reason):
     (tmp_path / "x.data-00000-of-00001").write_bytes(bytes(16))
     write_index(tmp_path / "x", {"v": value})
-    with pytest.raises(CheckpointError) as caught:
+    with pytest.raises(CheckpointError, match=re.escape(reason)) as caught:
         TensorBundle(tmp_path / "x")
-    assert reason in str(caught.value)
     assert "entry of v" in str(caught.value)
 
 
@@ -181,8 +182,7 @@ def test_a_missing_data_file_is_named(prefix):
 
 def test_a_git_lfs_pointer_is_recognized(prefix):
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
-    data = prefix.with_name("model.ckpt.data-00000-of-00001")
-    data.write_bytes(pointer)
+    file_with(prefix.with_name("model.ckpt.data-00000-of-00001"), pointer)
     with pytest.raises(CheckpointError, match="git-lfs pointer"):
         TensorBundle(prefix).check_data()
     index_path(prefix).write_bytes(pointer)

@@ -9,11 +9,11 @@ from bertsmith.base.storage.files import digest_file
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary, casing_mismatch
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from written_files import file_with
 
 
 def test_the_id_of_a_piece_is_its_line_number(tmp_path: Path) -> None:
-    path = tmp_path / "vocab.txt"
-    path.write_bytes("[PAD]\nthe\n[UNK]\r\n[CLS]\n[SEP]\n[MASK]\n\u2028\n##\u3000".encode())
+    path = file_with(tmp_path / "vocab.txt", "[PAD]\nthe\n[UNK]\r\n[CLS]\n[SEP]\n[MASK]\n\u2028\n##\u3000".encode())
     vocabulary = Vocabulary.load(path)
     assert vocabulary.pieces == ("[PAD]", "the", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "\u2028", "##\u3000")
     assert (vocabulary.pad_id, vocabulary.unk_id, vocabulary.cls_id, vocabulary.sep_id, vocabulary.mask_id) == (
@@ -48,8 +48,7 @@ def test_a_saved_vocabulary_is_read_back_with_its_digest(tmp_path: Path) -> None
 def test_a_file_that_is_not_a_vocabulary_is_refused_with_a_one_line_error(
     tmp_path: Path, content: bytes, message: str
 ) -> None:
-    path = tmp_path / "vocab.txt"
-    path.write_bytes(content)
+    path = file_with(tmp_path / "vocab.txt", content)
     with pytest.raises(VocabularyError, match=message) as caught:
         Vocabulary.load(path)
     assert "vocab.txt" in str(caught.value)

@@ -30,6 +30,7 @@ from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from training.interruptions import KilledError, assert_same_files, killed_at_evaluation
 from training.whole_steps import assert_same_step, whole_step
+from written_files import file_with
 
 TOKENIZER = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *"abcdef"]))
 
@@ -221,8 +222,7 @@ def test_an_lstm_that_reverses_letters_looks_at_them_from_the_last_to_the_first(
     ],
 )
 def test_a_line_that_is_no_pair_is_named(tmp_path, text, message):
-    path = tmp_path / "pairs.tsv"
-    path.write_text(text, encoding="utf-8")
+    path = file_with(tmp_path / "pairs.tsv", text)
     with pytest.raises(InputError, match=message):
         read_pairs(path)
 

@@ -26,15 +26,6 @@ from tasks.task_samples import CONFIG, TOKENIZER, WORDS
 TEXTS = ["the good film was it", "anna", "", "a plot of rome in one film", "the good film was it", "who ? anna ."]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("embedder") / "model"
-    model = untrained(CONFIG, seed=3)
-    shake(model)
-    save_pretrained(path, model, TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
-    return path
-
-
 def hidden_states(folder: Path, text: str) -> list[torch.Tensor]:
     """The hidden states of one text alone, L+1 tensors [T, D]."""
     loaded = load_for_task(load_any(folder), Head(part="classifier", outputs=1, pooled=False), keep_head=False)

@@ -10,32 +10,19 @@ import torch
 from bertsmith import embed_words_of_file
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.inference.vectors.json_lines import TokenLines
-from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.encoder import Trace
 from bertsmith.tasks.encoding.loading import load_frozen_encoder
 from bertsmith.text.tokenizers.pack import pack_rows
-from model.examples import shake
 from tasks.task_samples import CONFIG, TOKENIZER
+from written_files import file_with
 
 LINES = ["The good film", "who was anna ? ||| anna was it .", "", "a|||b", "rome ||| oslo ||| lima"]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("lines") / "model"
-    model = untrained(CONFIG, seed=3)
-    shake(model)
-    save_pretrained(path, model, TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
-    return path
-
-
 @pytest.fixture
 def texts(tmp_path: Path) -> Path:
-    path = tmp_path / "texts.txt"
-    path.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
-    return path
+    return file_with(tmp_path / "texts.txt", "".join(f"{line}\n" for line in LINES))
 
 
 def lines_of(path: Path) -> list[dict[str, object]]:

@@ -30,15 +30,6 @@ from tasks.task_samples import CONFIG, TOKENIZER
 TEXTS = ["The good-films  was Äited", "", "romes annas", " ", "it ? plots"]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("tokens") / "model"
-    model = untrained(CONFIG, seed=3)
-    shake(model)
-    save_pretrained(path, model, TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
-    return path
-
-
 @functools.cache
 def encoder_of(folder: Path) -> FrozenEncoder:
     return load_frozen_encoder(folder, device="cpu")

@@ -9,6 +9,7 @@ from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.config import BertConfig
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from written_files import file_with
 
 VERBS, NOUNS = "cut wash fry".split(), "onion apple pan".split()
 WIDTH, SECONDS = 8, 1.5
@@ -46,6 +47,5 @@ def write_videos(folder: Path, *, videos: int = 12, segments: int = 5, seed: int
             text = f"now let me show you how to {VERBS[action]} the {NOUNS[noun]}"
             lines.append(f"v{video}\t{start}\t{len(rows) * SECONDS}\t{text}")
         np.save(features / f"v{video}.npy", np.array(rows, dtype=np.float32))
-    captions = folder / "captions.tsv"
-    captions.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    captions = file_with(folder / "captions.tsv", "\n".join(lines) + "\n")
     return features, captions

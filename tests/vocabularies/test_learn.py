@@ -21,6 +21,7 @@ from bertsmith.text.vocabularies.learn import CHARACTER_SHARE, LEAST_SOURCES, le
 from bertsmith.text.vocabularies.word_counts import WordCounter, WordCounts, count_words
 from oracles.excess_oracle import excess, unknown
 from text.corpora import english, random_words, sources_of_names
+from written_files import file_with
 
 JAPANESE = (
     "東京都に住んでいます。東京は大きい町です。京都へ行きました。カタカナとひらがな。"
@@ -101,8 +102,7 @@ def test_neither_hash_seed_nor_threads_nor_the_order_of_files_matter(tmp_path: P
         "    counter.end_source()\n"
         "print(learn_vocabulary(counter.counts, 60).digest)\n"
     )
-    path = tmp_path / "texts.json"
-    path.write_text(__import__("json").dumps(texts))
+    path = file_with(tmp_path / "texts.json", __import__("json").dumps(texts))
     digests = {
         subprocess.run(
             [sys.executable, "-c", program, str(path), threads, step],

@@ -13,6 +13,7 @@ from bertsmith.inference.word_vectors.answers import (
 )
 from bertsmith.inference.word_vectors.training import train_word_vectors
 from bertsmith.inference.word_vectors.word_vectors import WordVectors
+from written_files import file_with
 
 RNG = np.random.default_rng(2)
 WORDS = [f"w{number}" for number in range(50)]
@@ -89,8 +90,7 @@ def test_similarities_are_ranked_and_pairs_with_unknown_words_counted(tmp_path, 
     rows = [("Word 1", "Word 2", "Human"), ("w1", "w2", "9"), ("w3", "w4", "5.5"), ("w5", "w6", "1"), ("w7", "no", "2")]
     if separator == " ":
         rows[0] = ("word1", "word2", "score")
-    path = tmp_path / "pairs.txt"
-    path.write_text("".join(separator.join(row) + "\n" for row in rows), encoding="utf-8")
+    path = file_with(tmp_path / "pairs.txt", "".join(separator.join(row) + "\n" for row in rows))
     result = score_similarities(VECTORS, path)
     cosines = [similarity(VECTORS, a, b) for a, b, _ in rows[1:4]]
     gold_ranks, ranks = np.array([2, 1, 0]), np.argsort(np.argsort(cosines))

@@ -18,6 +18,7 @@ from bertsmith.inference.word_vectors.updates import LIMIT, SIGMOID, STEPS
 from bertsmith.inference.word_vectors.word2vec import Word2Vec, noise_examples, tree_examples
 from bertsmith.inference.word_vectors.word_stream import WordStream
 from oracles.word_vector_oracle import glove_block, word2vec_block
+from written_files import file_with
 
 needs_compiler = pytest.mark.skipif(not has_compiler(), reason="Numba is not installed")
 ENGINES = [NUMPY, pytest.param(COMPILED, marks=needs_compiler)]
@@ -130,9 +131,7 @@ def test_the_loss_is_read_from_its_table_with_little_error():
 def text(tmp_path):
     rng = np.random.default_rng(7)
     words = [f"w{number}" for number in range(30)]
-    path = tmp_path / "text.txt"
-    path.write_text("".join(" ".join(rng.choice(words, size=9)) + "\n" for _ in range(60)), encoding="utf-8")
-    return path
+    return file_with(tmp_path / "text.txt", "".join(" ".join(rng.choice(words, size=9)) + "\n" for _ in range(60)))
 
 
 def heard(monkeypatch):

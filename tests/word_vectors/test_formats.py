@@ -1,6 +1,7 @@
 """Files of word vectors: what is written is read again, and damaged ones are refused in one line."""
 
 import gzip
+import re
 import struct
 
 import numpy as np
@@ -12,6 +13,7 @@ from bertsmith.base.core.errors import InputError
 from bertsmith.inference.word_vectors.formats import load_word_vectors, write_word_vectors
 from bertsmith.inference.word_vectors.word_vectors import WordVectors, save_word_vectors
 from oracles.word_vector_files import binary, text, text_without_header
+from written_files import file_with
 
 RNG = np.random.default_rng(8)
 VECTORS = WordVectors(
@@ -93,11 +95,9 @@ def test_a_wide_file_without_newline_at_the_end_is_read(tmp_path):
     ],
 )
 def test_damaged_files_are_refused_in_one_line(tmp_path, content, found):
-    path = tmp_path / "damaged"
-    path.write_bytes(content)
-    with pytest.raises(InputError) as error:
+    path = file_with(tmp_path / "damaged", content)
+    with pytest.raises(InputError, match=re.escape(found)) as error:
         load_word_vectors(path)
-    assert found in str(error.value)
     assert str(path) in str(error.value)
 
 
@@ -173,8 +173,7 @@ def test_a_file_of_any_tool_has_the_vectors_of_its_owner_or_is_refused(
             header + "".join(f"{word} {' '.join(row)}{end}" for word, row in zip(words, numbers, strict=True))
         ).encode()
     content = damage(content)
-    path = tmp_path_factory.mktemp("vectors") / "v"
-    path.write_bytes(content)
+    path = file_with(tmp_path_factory.mktemp("vectors") / "v", content)
     try:
         read_back = load_word_vectors(path)
     except InputError:

@@ -6,6 +6,7 @@ import pytest
 from bertsmith.base.core.errors import InputError
 from bertsmith.inference.word_vectors.opposites import relation, score_opposites
 from bertsmith.inference.word_vectors.word_vectors import WordVectors
+from written_files import file_with
 
 
 def planted(tmp_path, *, is_known):
@@ -58,8 +59,7 @@ def test_the_words_of_tested_pairs_are_kept_out_of_training(tmp_path):
     chains = [f"w0 w{number} opposite" for number in range(1, 20)] + [
         f"w20 w{number} similar" for number in range(21, 40)
     ]
-    path = tmp_path / "pairs.txt"
-    path.write_text("\n".join(chains) + "\n", encoding="utf-8")
+    path = file_with(tmp_path / "pairs.txt", "\n".join(chains) + "\n")
     assert score_opposites(vectors, path).by_probe is None, "with one group of each kind nothing is left to learn from"
     path.write_text("\n".join([*chains, "w40 w41 similar", "w42 w43 opposite"]) + "\n", encoding="utf-8")
     assert score_opposites(vectors, path).by_probe < 0.9
@@ -68,8 +68,7 @@ def test_the_words_of_tested_pairs_are_kept_out_of_training(tmp_path):
 @pytest.mark.parametrize("line", ["a b", "a b other", "a b c similar", "a b similr"])
 def test_a_line_of_another_form_is_refused(tmp_path, line):
     vectors = WordVectors(words=["a", "b"], vectors=np.eye(2, dtype=np.float32))
-    path = tmp_path / "pairs.txt"
-    path.write_text(f"a b similar\n{line}\n", encoding="utf-8")
+    path = file_with(tmp_path / "pairs.txt", f"a b similar\n{line}\n")
     with pytest.raises(InputError, match="line 2"):
         score_opposites(vectors, path)
 

@@ -8,6 +8,7 @@ from bertsmith.inference.word_vectors.training import train_word_vectors
 from bertsmith.inference.word_vectors.word2vec import Word2Vec
 from bertsmith.inference.word_vectors.word_vectors import load_folder
 from bertsmith.text.corpus.pair_counts import PairCounts
+from written_files import file_with
 
 SMALL = {"width": 16, "window": 3, "minimum_count": 1, "epochs": 3}
 
@@ -17,9 +18,7 @@ def text(tmp_path):
     rng = np.random.default_rng(7)
     words = [f"w{number}" for number in range(30)]
     lines = [" ".join(rng.choice(words, size=9)) for _ in range(200)]
-    path = tmp_path / "text.txt"
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
+    return file_with(tmp_path / "text.txt", "\n".join(lines) + "\n")
 
 
 @pytest.mark.parametrize("method", ["skip-gram", "cbow", "glove", "ppmi"])
@@ -90,9 +89,7 @@ def planted(tmp_path):
         line = [str(rng.choice(others if rng.random() < 0.1 else around)) for _ in range(4)]
         line.insert(int(rng.integers(5)), str(rng.choice(names)))
         lines.append(" ".join(line))
-    path = tmp_path / "planted.txt"
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
+    return file_with(tmp_path / "planted.txt", "\n".join(lines) + "\n")
 
 
 @pytest.mark.parametrize(
