@@ -309,8 +309,8 @@ def test_spellings_that_look_equal_are_told_apart_by_escapes(
 ) -> None:
     (tmp_path / "a.csv").write_text("text,label\na,caf\xe9\nb,cafe\u0301\nc,\u03b1 b\nd,\u03b1  b\n", encoding="utf-8")
     read_examples("classification", tmp_path / "a.csv")
-    said = capsys.readouterr().err
-    assert r"'cafe\u0301' as 'caf\xe9' (1), '\u03b1 \x20b' as '\u03b1 b' (1)" in said
+    notices = capsys.readouterr().err
+    assert r"'cafe\u0301' as 'caf\xe9' (1), '\u03b1 \x20b' as '\u03b1 b' (1)" in notices
 
 
 @pytest.mark.parametrize(("plain", "other"), SPELLINGS)

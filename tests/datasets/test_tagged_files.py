@@ -262,9 +262,9 @@ def test_words_of_conllu_are_its_syntactic_words(
     assert (first.words, first.tags) == (("Vamos", "nos", "a", "el", "mar"), ("VERB", "PRON", "ADP", "DET", "NOUN"))
     assert (second.words, second.tags) == (("Sue", "likes", "_"), ("PROPN", "VERB", "SYM"))
     assert (first.document, second.document) == (0, 1)
-    said = capsys.readouterr().err
-    assert "read as CoNLL-U, words from FORM, tags from UPOS" in said
-    assert "3 lines of CoNLL-U left out, with ranges (3-4) and empty nodes (8.1), which are not words" in said
+    notices = capsys.readouterr().err
+    assert "read as CoNLL-U, words from FORM, tags from UPOS" in notices
+    assert "3 lines of CoNLL-U left out, with ranges (3-4) and empty nodes (8.1), which are not words" in notices
     named = read_tagged("pos", path, word_column=1, tag_column=7).examples
     assert named[0].tags == ("root", "obj", "case", "det", "obl")
     with pytest.raises(InputError, match=r"one column of entities in .*--tag-column"):
@@ -341,12 +341,12 @@ def test_spans_of_brat_with_gaps_and_inside_others_are_left_out_and_listed(
     (example,) = file.examples
     assert example.tags == ("B-ORG", "I-ORG", "I-ORG", "O", "O", "B-LOC", "I-LOC")
     assert file.skipped == ((f"'{folder / 'b.txt'}'", "no .ann file"),)
-    said = capsys.readouterr().err
-    assert "2 spans shared words with a longer or an earlier one and left out" in said
-    assert "'LOC' 'Oslo'" in said
-    assert "'PLACE' 'University of Oslo'" in said
-    assert "1 span with a gap left out" in said
-    assert "only spans of text are read, not 1 event, 1 relation" in said
+    notices = capsys.readouterr().err
+    assert "2 spans shared words with a longer or an earlier one and left out" in notices
+    assert "'LOC' 'Oslo'" in notices
+    assert "'PLACE' 'University of Oslo'" in notices
+    assert "1 span with a gap left out" in notices
+    assert "only spans of text are read, not 1 event, 1 relation" in notices
 
 
 @pytest.mark.parametrize(
