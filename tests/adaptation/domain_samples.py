@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,6 +10,7 @@ from bertsmith.base.core.randomness import generator
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.model_files.metadata import ModelMetadata
 from tasks.task_samples import CONFIG, PEOPLE, PLAIN, TOKENIZER
+from training.interruptions import interrupted
 
 SPLIT = [f"{word}s" for word in ("film", "plot", "film" * 2)]  # the last one is unknown
 DOMAIN = ["films", "plots"]
@@ -51,23 +51,15 @@ def weights(folder: Path) -> bytes:
     return (folder / "model.safetensors").read_bytes()
 
 
-def kill_and_resume(
-    start: Callable[..., None], name: str, module: object, function: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def kill_and_resume(start: Callable[..., None], name: str, module: object, function: str) -> None:
     """Starts a run that is killed where it calls a function, sees that it is not begun again, and resumes it.
 
     Args:
         start: receives the name of the run, and `resume`.
         module: the module that calls the function.
     """
-
-    def stop(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(module, function, stop)
-        with pytest.raises(KeyboardInterrupt):
-            start(name)
+    with interrupted(module, function, lambda *_, **__: True):
+        start(name)
     with pytest.raises(RunError, match="resume it with "):
         start(name)
     start(name, resume=True)

@@ -131,7 +131,7 @@ def test_with_a_task_the_models_are_compared_on_its_dev_examples(
 
 @pytest.mark.parametrize("vocabulary", ["graft", "new"])
 def test_a_run_that_was_killed_anywhere_ends_like_one_that_was_not(
-    vocabulary: str, base: Path, domain: Path, general: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    vocabulary: str, base: Path, domain: Path, general: Path, tmp_path: Path
 ) -> None:
     def start(name: str, **options: Any) -> None:
         adapt(base, [domain], tmp_path / name, general=[general], vocabulary=vocabulary, **ONCE, **options)
@@ -144,7 +144,7 @@ def test_a_run_that_was_killed_anywhere_ends_like_one_that_was_not(
         (run, "write_report"),
     )
     for module, name in places:
-        kill_and_resume(start, name, module, name, monkeypatch)
+        kill_and_resume(start, name, module, name)
         assert weights(tmp_path / name / "model") == weights(tmp_path / "straight" / "model"), name
         reports = [json.loads((tmp_path / run / "report.json").read_text()) for run in (name, "straight")]
         assert reports[0]["losses"] == reports[1]["losses"]

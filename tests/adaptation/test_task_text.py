@@ -131,7 +131,7 @@ def test_the_examples_are_encoded_once_and_the_probe_reads_the_continued_model(
 
 
 def test_a_run_that_was_killed_anywhere_ends_like_one_that_was_not(
-    base: Path, text: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    base: Path, text: Path, labelled: Path, tmp_path: Path
 ) -> None:
     def run(name: str, **options: Any) -> None:
         finetune(base, "classification", tmp_path / name, train=labelled, continue_on=text, **ONCE, **options)
@@ -142,7 +142,7 @@ def test_a_run_that_was_killed_anywhere_ends_like_one_that_was_not(
         (further_pretraining, "pretrain"),
         (finetuning, "run_finetuning"),
     ):
-        kill_and_resume(run, name, module, name, monkeypatch)
+        kill_and_resume(run, name, module, name)
         for folder in ("continued/run/model", "model"):
             assert weights(tmp_path / name / folder) == weights(tmp_path / "straight" / folder), name
     run("straight", resume=True)
