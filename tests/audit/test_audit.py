@@ -129,7 +129,7 @@ def test_a_table_without_errors_has_an_interval_all_the_same(tmp_path: Path) -> 
 
 
 def test_other_tasks_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="the task that can be audited; found regression"):
+    with pytest.raises(ConfigError, match="the tasks that can be audited; found regression"):
         bertsmith.audit_labels("absent.csv", tmp_path / "out", task="regression")
 
 

@@ -4,7 +4,7 @@ Letters: E examples, K labels, D columns.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,13 +68,39 @@ def issues_of(
         dev: other examples, in which no text of the table should be.
         vectors: of an encoder, [E, D], to find outliers by.
     """
-    examples, labels, confident = table.examples, table.labels, table.confident
+    labels, confident = table.labels, table.confident
     order = np.argsort(normalized_margins(table.probabilities, labels), kind="stable").tolist()
     predicted = table.probabilities.argmax(axis=1)
     issues = [table.issue(row, WRONG) for row in order if confident[row] not in (NO_LABEL, labels[row])]
 
+    issues += issues_of_texts(
+        table.examples, labels, lambda row: table.spec.labels[labels[row]], table.issue, near, dev, vectors
+    )
+    issues += _unclear(table, order, predicted)
+    return sorted(issues, key=lambda issue: KINDS.index(issue["issue"]))
+
+
+def issues_of_texts(
+    examples: Sequence[TextExample],
+    labels: Ints,
+    name: Callable[[int], str],
+    issue: Callable[..., dict[str, Any]],
+    near: float,
+    dev: Sequence[TextExample] = (),
+    vectors: Any = None,
+) -> list[dict[str, Any]]:
+    """The rows to look at because of their texts: equal or similar ones with other labels, and outliers.
+
+    Args:
+        labels: a number for each row, equal for equal labels, [E].
+        name: the label of a row in words.
+        issue: the record of a row, see `Audited.issue`.
+        near, dev, vectors: see `issues_of`.
+    """
+    issues = []
+
     def labelled(row: int) -> str:
-        return f"{table.spec.labels[labels[row]]} ({examples[row].location})"
+        return f"{name(row)} ({examples[row].location})"
 
     by_text: dict[Any, list[int]] = {}
     for row, example in enumerate(examples):
@@ -82,20 +108,19 @@ def issues_of(
     for rows in by_text.values():
         for row in rows:
             others = [other for other in rows if labels[other] != labels[row]]
-            issues += [table.issue(row, DIFFERS, labelled(others[0]))] if others else []
+            issues += [issue(row, DIFFERS, labelled(others[0]))] if others else []
     if len(examples) + len(dev) > MOST_PAIRED:
         tell(f"more than {MOST_PAIRED:,} examples: similar texts and outliers are not searched")
-        return [*issues, *_unclear(table, order, predicted)]
+        return issues
     joined = ["\n".join(example.texts) for example in (*examples, *dev)]
     weights = sp.csr_array(TextSpace(joined).weights(joined), dtype=np.float32)
     ours, theirs = weights[: len(examples)], weights[len(examples) :]
     for row, other in _similar(ours, ours, near, labels):
         if inputs_of(examples[row]) != inputs_of(examples[other]):  # equal texts are another kind of issue
-            issues.append(table.issue(row, NEAR, labelled(other)))
-    issues += [table.issue(row, SHARED, dev[other].location) for row, other in _similar(ours, theirs, near)]
-    issues += _unclear(table, order, predicted)
+            issues.append(issue(row, NEAR, labelled(other)))
+    issues += [issue(row, SHARED, dev[other].location) for row, other in _similar(ours, theirs, near)]
     if vectors is not None:
-        issues += [table.issue(row, OUTLIER) for row in _outliers(unit(vectors))]
+        issues += [issue(row, OUTLIER) for row in _outliers(unit(vectors))]
     return issues
 
 

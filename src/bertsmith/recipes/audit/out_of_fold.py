@@ -55,6 +55,7 @@ class Features:
         """The probabilities of the labelled examples, [E, K], each by a model fitted to the other folds.
 
         Args:
+            labels: [E], or 0 and 1 for each of several labels, [E, K].
             share: of these, the part that is fitted to, the first by `order`.
         """
         order = np.arange(len(labels)) if order is None else order
@@ -75,7 +76,8 @@ class Features:
 
     def _fitted(self, spec: TaskSpec, labels: Ints, train: Ints, wanted: Ints, seed: int) -> Floats:
         linear = fit_for(spec, self.inputs[train], labels[train], seed=seed, penalties=self.penalties)
-        return softmax(linear.outputs(self.inputs[wanted]).astype(np.float64))
+        outputs = linear.outputs(self.inputs[wanted]).astype(np.float64)
+        return 1 / (1 + np.exp(-outputs)) if labels.ndim == 2 else softmax(outputs)
 
 
 def bag_features(spec: TaskSpec, examples: Sequence[TextExample]) -> Features:

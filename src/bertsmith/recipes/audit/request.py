@@ -10,7 +10,7 @@ from bertsmith.base.core.tables import File
 from bertsmith.tasks.specs.named_tasks import task_name
 from bertsmith.tasks.specs.settings import ColumnSettings
 
-CLASSIFICATION = "classification"
+CLASSIFICATION, SEVERAL_LABELS = "classification", "multi-label"
 MOST_PAIRED = 20_000  # examples among which similar texts are searched, as every pair is compared
 
 
@@ -23,7 +23,9 @@ class AuditRequest(Request, ColumnSettings):
     ]
     out: Annotated[str | Path, Help("the folder of the results", metavar="DIR", path="the folder", kind=Path)]
     _: dataclasses.KW_ONLY
-    task: str = help_field(CLASSIFICATION, "the task; only classification so far", metavar="NAME")
+    task: str = help_field(
+        CLASSIFICATION, "the task: classification, or multi-label for texts with several labels", metavar="NAME"
+    )
     model: str | None = help_field(
         None,
         "model folder, checkpoint, hub id or starter: a linear model on its vectors predicts next to the bag of words",
@@ -74,11 +76,14 @@ class AuditRequest(Request, ColumnSettings):
         super().__post_init__()
         object.__setattr__(self, "task", task_name(self.task))
         require(
-            self.task == CLASSIFICATION,
-            expected=f"--task {CLASSIFICATION}, the task that can be audited",
+            self.task in (CLASSIFICATION, SEVERAL_LABELS),
+            expected=f"--task {CLASSIFICATION} or {SEVERAL_LABELS}, the tasks that can be audited",
             found=self.task,
-            fix="give a table of texts with one label each",
+            fix="give a table of texts with labels",
         )
+        for option in ("next", "run"):
+            is_set = getattr(self, option) is not None
+            require_other(not is_set or self.task == CLASSIFICATION, f"--{option}", f"--task {CLASSIFICATION}")
         require_other(
             self.unlabelled is None or self.next is not None, "--unlabelled", "--next", "add it, or leave both out"
         )

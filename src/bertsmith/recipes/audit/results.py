@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, quiet
 from bertsmith.base.storage.files import write_text
 from bertsmith.tasks.datasets.cells import LABEL_COLUMNS
+from bertsmith.tasks.datasets.label_cells import gold_of_cell
 from bertsmith.tasks.datasets.tables import label_column_of, read_table, text_columns
+from bertsmith.tasks.datasets.values import brief
 from bertsmith.tasks.specs.settings import ColumnSettings
 
 ISSUES_FILE, CORRECTED_FILE, PAGE_FILE = "issues.csv", "corrected.csv", "report.html"
@@ -48,6 +51,30 @@ def write_corrected(folder: Path, table: Path, columns: ColumnSettings, suggeste
             cells |= {label: changed, BEFORE: cells[BEFORE] or cells[label]}
         lines.append(list(cells.values()))
     _write_csv(folder / CORRECTED_FILE, [*names, BEFORE], lines)
+
+
+def require_names(table: Path, columns: ColumnSettings, labels: Mapping[str, Sequence[str]]) -> None:
+    """Refuses a table whose cells do not have the names of several labels, which a corrected one could not keep.
+
+    Args:
+        labels: of each row, by its location.
+    """
+    with quiet():
+        rows = list(read_table(table, encoding=columns.encoding))
+    names = [*rows[0].values]
+    texts = text_columns(table, names, columns.text_column, columns.pair_column)
+    label = label_column_of(table, names, texts, columns.label_column, LABEL_COLUMNS)
+    for row in rows:
+        if row.location not in labels or columns.hierarchy is not None:
+            continue
+        cell = gold_of_cell(row.values.get(label, ""), row.location, "labels")
+        if cell != tuple(labels[row.location]):
+            raise InputError.at(
+                row.location,
+                f"the names of its labels in the column {label!r}",
+                brief(row.values.get(label, "")),
+                "write names as a|b, each label in one spelling",
+            )
 
 
 def _write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -39,9 +39,10 @@ from bertsmith.recipes.audit.learning_curve import learning_curve
 from bertsmith.recipes.audit.next_rows import NEXT_TABLE, most_informative, write_next
 from bertsmith.recipes.audit.out_of_fold import Features, bag_features, mixture_weights, of_run, vector_features
 from bertsmith.recipes.audit.request import AuditRequest
-from bertsmith.recipes.audit.results import write_corrected, write_issues, write_page
+from bertsmith.recipes.audit.results import require_names, write_corrected, write_issues, write_page
+from bertsmith.recipes.audit.several import SeveralAudited, two_answers
 from bertsmith.tasks.datasets.examples import TextExample
-from bertsmith.tasks.datasets.labels import are_hardly_shared, listed
+from bertsmith.tasks.datasets.labels import are_hardly_shared, labels_of, listed
 from bertsmith.tasks.datasets.values import brief
 from bertsmith.tasks.metrics.label_errors import (
     NO_LABEL,
@@ -52,6 +53,7 @@ from bertsmith.tasks.metrics.label_errors import (
     share_of_errors,
 )
 from bertsmith.tasks.metrics.uncertainty import bootstrap_interval, proportion_interval
+from bertsmith.tasks.specs.classification import label_matrix
 from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.specs.task import BAG, VECTORS, TaskSpec
 from bertsmith.tasks.task_data.row_columns import groups_of
@@ -86,7 +88,8 @@ class Audit:
         systems = ", ".join(f"{name} {score:.4f}" for name, score in report["accuracy"].items())
         lines = [
             f"{report['examples']:,} examples, each predicted without having been seen; accuracy: {systems}",
-            f"estimated share of wrong labels: {report['errors']:.4f} (95% interval {low:.4f} to {high:.4f})",
+            f"estimated share of wrong labels{self._of_pairs()}: {report['errors']:.4f} "
+            f"(95% interval {low:.4f} to {high:.4f})",
             "; ".join(f"{name}: {count:,}" for name, count in report["issues"].items() if count or name == WRONG),
         ]
         if "next" in report:
@@ -109,6 +112,10 @@ class Audit:
             )
         return lines
 
+    def _of_pairs(self) -> str:
+        pairs = self.report.get("pairs")
+        return f" among the {pairs:,} pairs of a row and a label" if pairs else ""
+
 
 @takes(AuditRequest)
 def audit_labels(request: AuditRequest) -> Audit:
@@ -123,6 +130,8 @@ def audit_labels(request: AuditRequest) -> Audit:
         spec, data, groups = _read(request, folder)
         examples = cast("Sequence[TextExample]", data.train)
         folds = np.array(fold_numbers(examples, request.folds, request.seed, groups=groups))
+        if spec.multi_label:
+            return _of_several(request, run, folder, spec, data, folds)
         labels = _numbers(spec, examples)
         judged = _judged(spec, labels, folds)
         dev = [] if request.dev is None else _texts(spec, local_path(request.dev), request)
@@ -149,6 +158,48 @@ def audit_labels(request: AuditRequest) -> Audit:
         write_json(run.path / "audit.json", report)
         write_page(run.path, report, issues)
         return Audit(report=report, issues=issues, folder=run.path)
+
+
+def _of_several(
+    request: AuditRequest, run: Run, folder: ModelFolder | None, spec: TaskSpec, data: TaskData, folds: Ints
+) -> Audit:
+    """The audit of texts with several labels."""
+    examples, columns = cast("Sequence[TextExample]", data.train), request.part(ColumnSettings)
+    require_names(local_path(request.table), columns, {example.location: labels_of(example) for example in examples})
+    has = label_matrix((labels_of(example) for example in examples), spec.labels).astype(np.int64)
+    judged = np.array([len(np.unique(folds[column == 1])) > 1 for column in has.T])
+    _require_judged(spec, judged)
+    dev = [] if request.dev is None else _texts(spec, local_path(request.dev), request)
+    record = {"task": "audit", "spec": spec.to_dict(), **to_dict(request)}
+    digests = {**data.digests, **_digests(request)}
+    run.start({name: str(value) for name, value in record.items()}, digests, request=request)
+    features = _features(request, folder, spec, examples, without_bag=False)
+    systems = {part.name: part.out_of_fold(spec, has, folds, request.seed) for part in features}
+    answers = [two_answers(part.ravel()) for part in systems.values()]
+    weights = mixture_weights(answers, has.ravel())
+    chances: Floats = np.average(list(systems.values()), axis=0, weights=weights)
+    table = SeveralAudited(spec=spec, examples=examples, has=has, chances=chances, judged=judged)
+    vectors = next((part.inputs for part in features if part.name == VECTORS), None)
+    issues = table.issues(request.near, dev, vectors)
+    report = table.report(systems, weights, issues, request.seed)
+    write_issues(run.path, issues)
+    write_corrected(run.path, local_path(request.table), columns, table.corrected(issues))
+    write_json(run.path / "audit.json", report)
+    write_page(run.path, report, issues)
+    return Audit(report=report, issues=issues, folder=run.path)
+
+
+def _require_judged(spec: TaskSpec, judged: npt.NDArray[np.bool_]) -> None:
+    """Warns of labels that rows of one part alone have.
+
+    Raises:
+        InputError: all are.
+    """
+    if not judged.any():
+        raise InputError(expected="a label with rows in two parts of the table", found="none", fix="give more rows")
+    if not judged.all():
+        names = listed(brief(label) for label, is_judged in zip(spec.labels, judged, strict=True) if not is_judged)
+        warn(f"labels that one part alone has are not judged: {names}; give more rows with them")
 
 
 def _read(request: AuditRequest, folder: ModelFolder | None) -> tuple[TaskSpec, TaskData, Sequence[str] | None]:
