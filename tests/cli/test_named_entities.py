@@ -13,8 +13,7 @@ def test_predict_takes_labels_a_threshold_and_what_may_overlap(run, folder: Path
     labels.write_text("film\nplot\n")
     for named in ("film,plot", labels):
         options = ("--labels", named, "--threshold", "0", "--overlap", "none", "--json")
-        shown = run("predict", "--model", folder, *options, stdin=f"{TEXT}\n\n".encode())
-        assert shown.code == 0, shown.err
+        shown = run("predict", "--model", folder, *options, stdin=f"{TEXT}\n\n".encode()).succeeds()
         answer, empty = map(json.loads, shown.out.splitlines())
         assert {entity["type"] for entity in answer["entities"]} <= {"film", "plot"}
         assert sum(end - start for start, end in (entity["words"] for entity in answer["entities"])) == 7

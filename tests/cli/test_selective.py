@@ -104,8 +104,7 @@ def test_a_saved_threshold_is_used_without_the_labelled_texts(
 ) -> None:
     kept = shutil.copytree(model, tmp_path / "model")
     asked = ("predict", "--model", kept, "--device", "cpu", "--data", table, "--json")
-    fitted = run(*asked, "--calibrate", table, "--coverage", "0.9", "--save-threshold")
-    assert fitted.code == 0, fitted.err
+    fitted = run(*asked, "--calibrate", table, "--coverage", "0.9", "--save-threshold").succeeds()
     assert run(*asked, "--coverage", "0.9").out == fitted.out
     texts = [row["text"] for row in rows]
     loaded = bertsmith.load(kept, device="cpu")
@@ -124,7 +123,7 @@ def test_a_saved_threshold_is_used_without_the_labelled_texts(
 def test_a_threshold_of_other_weights_is_not_used(run, model: Path, table: Path, tmp_path: Path) -> None:
     kept = shutil.copytree(model, tmp_path / "model")
     asked = ("predict", "--model", kept, "--calibrate", table, "--coverage", "0.9", "--save-threshold")
-    assert run(*asked, stdin=b"the film\n").code == 0
+    run(*asked, stdin=b"the film\n").succeeds()
     values = json.loads((kept / "bertsmith.json").read_text())
     warmer = {**values, "spec": {**values["spec"], "temperature": 1.5}}
     (kept / "bertsmith.json").write_text(json.dumps(warmer))
