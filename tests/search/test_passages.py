@@ -2,20 +2,40 @@
 
 import dataclasses
 import json
+import tempfile
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bertsmith.base.core.errors import ConfigError, InputError
-from bertsmith.inference.search.passages import TextSet, judgements_for, read_judgements, read_text_set
+from bertsmith.inference.search import passages
+from bertsmith.inference.search.passages import (
+    TextSet,
+    judgements_for,
+    read_judgements,
+    read_records,
+    read_text_set,
+)
 from written_files import file_with
 
 
 def test_lines_of_plain_text_are_called_by_their_numbers(tmp_path: Path) -> None:
     result = read_text_set(file_with(tmp_path / "p.txt", "one\n\n  two words \n"))
     assert result == TextSet(ids=("1", "3"), texts=("one", "two words"), skipped=1)
+
+
+@given(content=st.text(st.sampled_from("ab \t\r\n\x0b\x85\u2028é"), min_size=1).filter(str.strip))
+def test_a_large_file_of_lines_has_the_records_of_a_small_one(content: str) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        path = Path(folder) / "p.txt"
+        path.write_bytes(content.encode())
+        small = list(read_records(path))
+        patch.setattr(passages, "_WHOLE", 0)
+        assert list(read_records(path)) == small
 
 
 def test_tables_have_ids_and_titles(tmp_path: Path) -> None:

@@ -27,10 +27,11 @@ from bertsmith.base.core.progress import counted, tell, warn
 from bertsmith.base.core.settings import require
 from bertsmith.inference.search.request import JUDGED_BY
 from bertsmith.tasks.datasets.cells import PASSAGE_COLUMNS, first_known, plain_name, show_columns
-from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, suffix_of
+from bertsmith.tasks.datasets.file_text import file_head, file_text, line_of, lines_of, suffix_of
 from bertsmith.tasks.datasets.tables import SUFFIXES, read_table
+from bertsmith.tasks.datasets.text_lines import TextLines
 from bertsmith.tasks.datasets.values import brief, looks_like_json
-from bertsmith.text.documents.encodings import UTF_8
+from bertsmith.text.documents.encodings import UTF_8, EncodingSettings
 from bertsmith.text.documents.sources import Skipped, Source, find_sources, shown
 
 ID_COLUMNS = "id _id docid doc_id docno pid passage_id qid query_id num".split()
@@ -39,6 +40,7 @@ TITLE_COLUMN = "title"
 Judgements = dict[str, dict[str, float]]
 """By query id: the gain of each judged passage, by passage id."""
 
+_WHOLE = 2**26  # bytes; larger files of lines are not read as a whole
 _TREC_START = re.compile(r"\s*(?:<\?xml[^>]*\?>\s*)?(?:<\w+>\s*)?<(doc|top)\b", re.IGNORECASE)
 _TREC_RECORD = re.compile(r"<(doc|top)\b[^>]*>(.*?)</\1>", re.IGNORECASE | re.DOTALL)
 _TREC_FIELD = re.compile(
@@ -138,14 +140,18 @@ def read_records(
             found=f"'{shown(str(path))}'",
             fix=f"omit {option}",
         )
-    text = file_text(path, kind=kind, encoding=encoding)
+    is_large = (
+        path.is_file() and path.stat().st_size > _WHOLE and not _TREC_START.match(file_head(path, encoding=encoding))
+    )
+    text = file_head(path, encoding=encoding) if is_large else file_text(path, kind=kind, encoding=encoding)
     if _TREC_START.match(text):
         return _trec_records(path, text)
     if looks_like_json(text):
         raise InputError(
             expected=f"{kind} as plain text in '{shown(str(path))}'", found="JSON", fix="rename it to end in .jsonl"
         )
-    lines = enumerate(lines_of(text), start=1)
+    reading = EncodingSettings(encoding=encoding)
+    lines = enumerate(TextLines(path, reading=reading, may_drop=False) if is_large else lines_of(text), start=1)
     return (Record(str(number), line.strip(), line_of(path, number)) for number, line in lines)
 
 
