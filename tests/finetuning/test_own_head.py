@@ -34,7 +34,9 @@ from training.interruptions import assert_resumes
 from training.logs import assert_learns
 from written_files import file_with
 
-EVERY = pytest.mark.parametrize("kind", ["single", "number", "choice", "tags", "nested", "by name", "answer", "sentences"])
+EVERY = pytest.mark.parametrize(
+    "kind", ["single", "number", "choice", "tags", "nested", "by name", "answer", "sentences"]
+)
 SETTINGS = FinetuningSettings(batch_size=16, epochs=12, precision="fp32", dropout=0.0)
 RECIPE = RecipeSettings(learning_rate=3e-3, log_every=1)
 
