@@ -336,7 +336,7 @@ def test_health_models_and_metrics_know_models_of_records(models: dict[str, Serv
         assert 'bertsmith_texts_total{ability="embed_subjects",model="recommends"} 3.0' in counted
         assert 'bertsmith_requests_total{route="/codes/embed",status="200"} 1.0' in counted
         reply = await client.post("/tag", {"texts": ["a"]})
-        assert (reply.status, "has predict_codes" in reply.error) == (400, True)
+        assert (reply.status, "answers /codes/predict" in reply.error) == (400, True)
 
     serve(models, script)
 
