@@ -137,6 +137,10 @@ def test_search_results_of_encoders_are_compared(tmp_path: Path, texts: Path, ru
     assert other.report["searches"]["overlap"] < 1
     assert other.report["index"] == ["model"]
     assert "the index has to be rebuilt: another model" in other.lines()
+    run("index", texts, "--model", first, "--out", tmp_path / "index").succeeds()
+    assert upgrade(first, first, on=texts, index=tmp_path / "index", device="cpu").report["index"] == []
+    other = upgrade(first, tmp_path / "second", on=texts, index=tmp_path / "index", device="cpu")
+    assert other.report["index"] == ["model"]
 
 
 def test_models_of_different_tasks_are_refused(old: Path, texts: Path, tmp_path: Path) -> None:

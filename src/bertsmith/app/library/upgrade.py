@@ -33,10 +33,12 @@ from bertsmith.base.core.tables import local_path
 from bertsmith.base.pages import html
 from bertsmith.base.storage.files import write_json, write_text
 from bertsmith.base.storage.locks import require_unused
+from bertsmith.inference.indexes.index import Manifest
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.search.index import PassageIndex, index_passages, maker_of, query_vectors
 from bertsmith.inference.search.passages import TextSet, read_text_set
 from bertsmith.inference.search.rankings import Ranking
+from bertsmith.inference.search.request import is_index
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.model_files.metadata import folder_of_model, holds_weights
@@ -260,11 +262,10 @@ def _searches(request: UpgradeRequest, *, has_answers: bool) -> tuple[dict[str, 
         }
     }
     if request.index is not None:
-        made = PassageIndex.load(Path(request.index))
+        made_of, width = _made_of(Path(request.index))
         wanted = maker_of(theirs.for_passages())
-        reasons = [name for name in {**wanted, **made.maker} if made.maker.get(name) != wanted.get(name)]
-        is_wider = made.vectors.shape[1] != theirs.width
-        report["index"] = [*(["width"] if is_wider else []), *reasons]
+        reasons = [name for name, value in made_of.items() if value != wanted.get(name)]
+        report["index"] = [*(["width"] if width != theirs.width else []), *reasons]
     if not has_answers:
         texts = list(queries.texts)
         report["cost"] = _cost(request, lambda each, size: each.embed(texts[:size]), ours, theirs, len(texts))
@@ -282,6 +283,15 @@ def _searches(request: UpgradeRequest, *, has_answers: bool) -> tuple[dict[str, 
         for number, (a, b) in enumerate(zip(first, second, strict=True))
     ]
     return report, sorted(moved, key=lambda row: (not row["changed"], -row["moved"]))
+
+
+def _made_of(index: Path) -> tuple[Mapping[str, Any], int]:
+    """What the vectors of an index, a folder or a file of `search --index`, depend on, and their width."""
+    if is_index(index):
+        manifest = Manifest.read(index)
+        return manifest.made_of, manifest.width
+    passages = PassageIndex.load(index)
+    return passages.maker, passages.vectors.shape[1]
 
 
 def _nearest(embedder: Embedder, queries: TextSet, passages: TextSet, top: int, *, is_own: bool) -> list[list[int]]:
