@@ -38,6 +38,8 @@ from tasks.task_samples import SPECS, examples_of
 from tasks.test_interchange import CLASSES, peer_logits
 
 TARGETS = {
+    "nomic_bert": ["q_proj", "v_proj", "gate_proj"],
+    "gte": ["q_proj", "v_proj", "gate_proj"],
     "distilbert": ["q_lin", "v_lin", "lin2"],
     "albert": ["query", "ffn_output"],
     "mpnet": ["q", "v"],
@@ -46,7 +48,9 @@ TARGETS = {
 }
 OF_BERT = ["query", "value", "attention.output.dense"]
 TYPES = {"single": "SEQ_CLS", "number": "SEQ_CLS", "tags": "TOKEN_CLS", "answer": "QUESTION_ANS"}
-EVERY = [(name, "single") for name in WITH_HEADS] + [("bert", kind) for kind in ("number", "tags", "answer")]
+EVERY = [(name, "single") for name in (*WITH_HEADS, "nomic_bert", "gte")] + [
+    ("bert", kind) for kind in ("number", "tags", "answer")
+]
 RUNTIME = choose("cpu", "fp32")
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning", "ignore::UserWarning:peft")
 

@@ -32,13 +32,16 @@ from tasks.architecture_samples import (
     OTHERS,
     change_json,
     config_of,
+    has_class,
     tokenizer_of,
     write_peer,
 )
 from tasks.task_samples import SPECS, TOKENIZER
 
 EVERY = pytest.mark.parametrize("architecture", OTHERS)
-EVERY_HEAD = pytest.mark.parametrize("head", HEADS)
+EVERY_HEAD = pytest.mark.parametrize(
+    ("architecture", "head"), [(name, head) for head in HEADS for name in OTHERS if has_class(name, head)]
+)
 ROOM = 1e-5
 LENGTHS = (9, 4, 7)
 LAYERS = {
@@ -93,7 +96,6 @@ def theirs(model: torch.nn.Module, architecture: str, head: str) -> torch.Tensor
 
 
 @EVERY_HEAD
-@EVERY
 def test_logits_and_gradients_of_a_folder_of_transformers_are_theirs(
     architecture: str, head: str, tmp_path: Path
 ) -> None:
@@ -112,6 +114,7 @@ def test_logits_and_gradients_of_a_folder_of_transformers_are_theirs(
     names = architecture_of(folder.config).names
     result = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
     first = {copy: names.to_huggingface(ours) for copy, ours in names.copies.items()}  # the second name of one tensor
+    result = {names.from_module(name): gradient for name, gradient in result.items()}
     gradients = split_fused({first.get(name, name): gradient for name, gradient in result.items()}, names)
     mapped = 0
     for name, parameter in mine.named_parameters():
@@ -133,7 +136,6 @@ def test_the_pooler_of_a_bare_roberta_is_theirs(tmp_path: Path) -> None:
 
 
 @EVERY_HEAD
-@EVERY
 def test_a_folder_written_here_is_the_same_model_in_transformers(architecture: str, head: str, tmp_path: Path) -> None:
     model = write_peer(tmp_path / "theirs", architecture, head)
     folder = load_any(tmp_path / "theirs")
@@ -304,6 +306,8 @@ WITHOUT_HEADS = {
     "electra": ("mlm", "pooler"),
     "modernbert": ("mlm", "pooler"),
     "deberta-v2": ("mlm", "pooler"),
+    "nomic_bert": ("mlm", "pooler"),
+    "gte": ("mlm", "pooler"),
 }
 
 

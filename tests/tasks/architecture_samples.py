@@ -20,8 +20,10 @@ from bertsmith.models.encoders.distilbert import DistilBertConfig
 from bertsmith.models.encoders.electra import ElectraConfig
 from bertsmith.models.encoders.elmo import ElmoConfig
 from bertsmith.models.encoders.gpt import GptConfig
+from bertsmith.models.encoders.gte import GteConfig
 from bertsmith.models.encoders.modernbert import ModernBertConfig
 from bertsmith.models.encoders.mpnet import MpnetConfig
+from bertsmith.models.encoders.nomic import NomicBertConfig
 from bertsmith.models.encoders.roberta import RobertaConfig, XlmRobertaConfig
 from bertsmith.models.encoders.static import StaticConfig
 from bertsmith.models.model_files.metadata import ModelMetadata
@@ -52,13 +54,25 @@ WITH_HEADS = (
     "mpnet",
     "deberta-v2",
 )  # whose heads of tasks transformers has
-OTHERS = ("distilbert", "roberta", "electra", "albert", "modernbert", "xlm-roberta", "mpnet", "deberta-v2")
+OTHERS = (
+    "distilbert",
+    "roberta",
+    "electra",
+    "albert",
+    "modernbert",
+    "xlm-roberta",
+    "mpnet",
+    "deberta-v2",
+    "nomic_bert",
+    "gte",
+)
 WITH_OWN_TOKENIZER = (
     "albert",
     "modernbert",
     "xlm-roberta",
     "mpnet",
     "deberta-v2",
+    "gte",
 )  # as transformers writes it, in one file
 CLASS_PREFIXES = {
     "distilbert": "DistilBert",
@@ -69,6 +83,8 @@ CLASS_PREFIXES = {
     "xlm-roberta": "XLMRoberta",
     "mpnet": "MPNet",
     "deberta-v2": "DebertaV2",
+    "nomic_bert": "NomicBert",
+    "gte": "Gte",
 }
 HEADS = (
     "Model",
@@ -78,6 +94,13 @@ HEADS = (
     "ForMultipleChoice",
     "ForQuestionAnswering",
 )
+
+
+def has_class(architecture: str, head: str) -> bool:
+    """Whether `transformers` has the class of an architecture with this head."""
+    return hasattr(transformers, CLASS_PREFIXES[architecture] + head)
+
+
 _ROBERTA_SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 _LINES = [f"the {word} {other}" for word in WORDS for other in ("film", ".", "?")]
 
@@ -109,7 +132,7 @@ def peer_tokenizer(architecture: str) -> transformers.PreTrainedTokenizerFast:
         return transformers.AlbertTokenizer(vocab=unigram_pieces(["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]))
     if architecture == "deberta-v2":
         return transformers.DebertaV2Tokenizer(vocab=unigram_pieces(["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]))
-    if architecture == "xlm-roberta":
+    if architecture in ("xlm-roberta", "gte"):
         pieces = unigram_pieces(["<s>", "<pad>", "</s>", "<unk>"])
         return transformers.XLMRobertaTokenizer(vocab=[*pieces, ("<mask>", 0.0)])
     words = [piece for piece in TOKENIZER.vocabulary.pieces if piece not in TOKENIZER.vocabulary.special]
@@ -212,6 +235,10 @@ def config_of(architecture: str, *, dropout: float = 0.1) -> EncoderConfig:
         # Distances from 3 on share a row with others, and from 12 on all are the same.
         near = {"position_buckets": 4, "max_relative_positions": 12, "max_position_embeddings": 64}
         return DebertaConfig(**shape, **near, vocab_size=pieces, share_att_key=False)
+    if architecture == "nomic_bert":
+        return NomicBertConfig(**shape, vocab_size=pieces, max_position_embeddings=64, rope_factor=1.25)
+    if architecture == "gte":
+        return GteConfig(**shape, vocab_size=pieces, max_position_embeddings=64, rope_theta=20.0)
     kind = {"roberta": RobertaConfig, "xlm-roberta": XlmRobertaConfig, "mpnet": MpnetConfig}[architecture]
     return kind(**shape, vocab_size=pieces, max_position_embeddings=66)
 
@@ -267,7 +294,10 @@ def write_peer(
     else:
         TOKENIZER.vocabulary.save(path / "vocab.txt")
     if description:
-        kind = getattr(transformers, f"{CLASS_PREFIXES[architecture]}Tokenizer")
+        kind = getattr(
+            transformers,
+            "BertTokenizer" if architecture == "nomic_bert" else f"{CLASS_PREFIXES[architecture]}Tokenizer",
+        )
         kind.from_pretrained(path).save_pretrained(path)
         for name in ("vocab.txt", "vocab.json", "merges.txt"):
             (path / name).unlink(missing_ok=True)

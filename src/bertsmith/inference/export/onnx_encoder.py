@@ -94,8 +94,12 @@ class Nodes:
         return self.node("MatMul", x, self.array(name, weights.T))
 
     def norm(self, x: str, name: str, epsilon: float | None = None) -> str:
-        """Layer norm over the last axis; it may have no bias. `epsilon` comes from the configuration by default."""
+        """A norm over the last axis; it may have no bias. `epsilon` comes from the configuration by default."""
         epsilon = self.config.layer_norm_eps if epsilon is None else epsilon
+        if not (self.config.centers_norms or self.has(f"{name}.bias")):
+            square = self.node("ReduceMean", self.node("Mul", x, x), self.integers(-1), keepdims=1)
+            root = self.node("Sqrt", self.node("Add", square, self.real(f"epsilon {epsilon}", epsilon)))
+            return self.node("Mul", self.node("Div", x, root), self.parameter(f"{name}.weight"))
         parameters = [
             self.parameter(parameter) for parameter in (f"{name}.weight", f"{name}.bias") if self.has(parameter)
         ]
@@ -227,7 +231,8 @@ class GraphEncoder:
 
             nodes, positions = self.nodes, torch.arange(self.config.max_tokens)
             both = []
-            for name, table in turn_of(positions, base, self.config.head_size)._asdict().items():
+            turn = turn_of(positions, base, self.config.head_size, self.config.rotary_factor)
+            for name, table in turn._asdict().items():
                 rows = self.rows_of_positions(nodes.array(f"rotary {name} {base}", plain(table)))
                 both.append(rows if self.positions is None else nodes.node("Unsqueeze", rows, nodes.integers(1)))
             self._turns[base] = (both[0], both[1])
@@ -323,7 +328,9 @@ class GraphEncoder:
         inner = self.nodes.dense(x, f"{name}.intermediate")
         if not self.config.is_gated:
             return self.nodes.activation(inner, self.config.hidden_act)
-        opened, gate = self.nodes.halves(inner)
+        opened, gate = (
+            (inner, self.nodes.dense(x, f"{name}.multiplier")) if self.config.gates_apart else self.nodes.halves(inner)
+        )
         return self.nodes.node("Mul", self.nodes.activation(opened, self.config.hidden_act), gate)
 
     def attend(self, name: str, hidden: str, bias: str, *, asking: str, turns: tuple[Turn | None, Turn | None]) -> str:

@@ -135,7 +135,7 @@ def write_adapter(
         module = _PREFIX + _module(names.to_huggingface(matrix, kind), names)
         tensors |= {module + letter: part for letter, part in zip(_LETTERS, pair, strict=True)}
     heads = {
-        names.to_huggingface(name, kind): tensor.T if names.transposes(name) else tensor
+        names.to_module(names.to_huggingface(name, kind)): tensor.T if names.transposes(name) else tensor
         for name, tensor in model.tensors.items()
         if part_of(name) is not None
     }
@@ -198,7 +198,7 @@ def with_adapter(base: ModelFolder, path: Path) -> ModelFolder:
     declared = names.class_named(ending)
     tensors, wrong = dict(base.tensors), []
     for module, (first, second) in pairs.items():
-        laid = {f"{module}.weight": second.T if names.is_transposed else second}
+        laid = {names.from_module(f"{module}.weight"): second.T if names.is_transposed else second}
         for name, part in (split_fused(laid, names) if names.fused else laid).items():
             match = names.from_huggingface(name, stored, declared)
             ours = match.ours if isinstance(match, Match) else ""
@@ -376,8 +376,8 @@ def _name_of(path: Path) -> str:
 
 
 def _module(huggingface: str, names: ParameterNames) -> str:
-    """The layer of Hugging Face that holds a matrix, from the name of the matrix."""
-    layer = huggingface.removesuffix(".weight")
+    """The module of `transformers` that holds a matrix, from the name of the matrix in folders."""
+    layer = names.to_module(huggingface.removesuffix(".weight"))
     end = next((end for end in names.fused if layer.rpartition(".")[0].endswith(end)), None)
     return layer if end is None else layer.rpartition(".")[0]
 

@@ -93,7 +93,6 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "modernbert": Architecture(
         module="modernbert",
         prefix="ModernBert",
-        encoder_module="modernbert_model",
         read_tokenizer=functools.partial(read_tokenizer, usual=SPECIAL_PIECES),
     ),
     "xlm-roberta": Architecture(
@@ -102,6 +101,10 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         read_tokenizer=functools.partial(read_tokenizer, describe=describe_xlm_roberta),
         config_name="encoders.roberta:XlmRobertaConfig",
         table="XLM_NAMES",
+    ),
+    "nomic_bert": Architecture(module="nomic", prefix="NomicBert"),
+    "gte": Architecture(
+        module="gte", prefix="Gte", read_tokenizer=functools.partial(read_tokenizer, describe=describe_xlm_roberta)
     ),
     "mpnet": Architecture(module="mpnet", prefix="Mpnet", encoder_module="mpnet_model"),
     "deberta-v2": Architecture(
@@ -115,6 +118,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "elmo": Architecture(module="elmo", prefix="Elmo", encoder_module="elmo", read_tokenizer=read_wordpiece),
     "bilstm": Architecture(module="bilstm", prefix="BiLstm", encoder_module="bilstm"),
 }
+_GTE_BEFORE = "new"  # the model_type with which the models of GTE were published
 # Models that write a text from a text: their configurations, and their classes.
 ENCODER_DECODERS = Registry[type[EncoderConfig]](
     {
@@ -159,6 +163,8 @@ def read_config(values: Mapping[str, Any]) -> EncoderConfig:
     if isinstance(kind, str) and kind != encoder_type(kind):
         kind = encoder_type(kind)
         values = {**values, "model_type": kind}
+    if kind == _GTE_BEFORE:
+        kind, values = "gte", {"rope_theta": 10000.0, **values, "model_type": "gte"}
     if not isinstance(kind, str) or kind not in ARCHITECTURES:
         if isinstance(kind, str) and kind in ENCODER_DECODERS:
             raise ConfigError(

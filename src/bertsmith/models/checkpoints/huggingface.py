@@ -169,6 +169,8 @@ def write_model_folder(
         names.to_huggingface(name, opening.tensors_of): tensor.T if names.transposes(name) else tensor
         for name, tensor in ours.items()
     }
+    if opening.needs_code and names.modules:  # which transformers translates in folders of its own classes alone
+        named = {names.to_module(name): tensor for name, tensor in named.items()}
     named = join_fused(named, names) if names.fused else named
     with atomic_folder(folder, replace=MODEL_FOLDER if replace else False) as partial:
         outputs = len(ours.get("classifier.bias", ours.get("span.bias", ())))

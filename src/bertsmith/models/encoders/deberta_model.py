@@ -163,7 +163,6 @@ class DebertaDecoderLayer(SourceAttention, DebertaLayer):
                 fix="use another model",
             )
         super().__init__(config, number)
-        self.config = dataclasses.replace(config, is_causal=True)
         self.add_source_attention()
 
 

@@ -213,13 +213,13 @@ class GBertLayer(Layer):
         normed = norm(hidden, self.attention_norm)
         asking, residual = (x if read is None else x[read.positions] for x in (normed, hidden))  # [R, D]
         counts = shared.batch.lengths if read is None else read.counts
-        probability = self.config.hidden_dropout_prob
+        probability, width = self.config.hidden_dropout_prob, residual.shape[1]
         context = self.attend(normed, asking, shared, read, name)
-        keep = self.kept(residual, counts, shared, probability)
+        keep = self.kept(width, counts, shared, probability)
         attended = joined(residual, context, self.attention_output, keep, probability)
         inner = activation(linear(norm(attended, self.output_norm), self.intermediate), self.config.hidden_act)
         inner = dropped(inner, shared.noise, probability, counts)
-        keep = self.kept(residual, counts, shared, probability)
+        keep = self.kept(width, counts, shared, probability)
         return dropped(joined(attended, inner, self.output, keep, probability), shared.noise, probability, counts)
 
 

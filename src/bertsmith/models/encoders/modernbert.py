@@ -5,7 +5,7 @@ positions with bases of their own. The first layer has no norm in front of its a
 embeddings, and a norm follows the last layer. Heads of tasks, also on single tokens, read through a layer with
 GELU and a norm.
 
-D width, I inner width, L layers. The encoder is in `modernbert_model.py`.
+D width, I inner width, L layers.
 
 Source: Warner et al. (2024), "Smarter, Better, Faster, Longer: A Modern Bidirectional Encoder for Fast, Memory
 Efficient, and Long Context Finetuning and Inference", section 2.1; the module names of Hugging Face's ModernBERT.
@@ -44,6 +44,7 @@ class ModernBertConfig(EncoderConfig):
     norms_first: ClassVar[bool] = True
     norms_last: ClassVar[bool] = True
     is_gated: ClassVar[bool] = True
+    drops_inner: ClassVar[bool] = True
     has_biases: ClassVar[bool] = False
     fixed: ClassVar[Mapping[str, Any]] = {  # what every published model has
         "norm_bias": False,
@@ -112,6 +113,11 @@ class ModernBertConfig(EncoderConfig):
     def embedding_dropout(self) -> float:
         """The dropout on the embeddings."""
         return self.embedding_dropout_prob
+
+    @property
+    def attended_dropout(self) -> float:
+        """See `EncoderConfig`."""
+        return self.attention_probs_dropout_prob
 
     @property
     def pools_mean(self) -> bool:

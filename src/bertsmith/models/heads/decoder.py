@@ -23,7 +23,7 @@ from bertsmith.base.core.settings import require
 from bertsmith.models.heads.copying import Copying
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.encoder import Encoder
-from bertsmith.models.parts.layers import norm
+from bertsmith.models.parts.layers import new_norm, norm
 from bertsmith.models.parts.noise import Noise
 from bertsmith.models.parts.part_names import DECODER, PREFIX
 from bertsmith.models.parts.source import SourceStates
@@ -63,9 +63,9 @@ class Decoder(nn.Module):
         if shares_layers:
             for layer, number in zip(self.layers, self.starts, strict=True):
                 _share(layer, stack[number])
-        self.final_norm: nn.LayerNorm | None = None
+        self.final_norm: nn.LayerNorm | nn.RMSNorm | None = None
         if config.norms_last:
-            self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=config.has_biases)
+            self.final_norm = new_norm(config)
         self.head = head
         self.copy: nn.Module | None = None
         if copies:

@@ -28,6 +28,8 @@ SAME_ACTIVATIONS = {
 # See `EncoderConfig.fixed`; of every architecture.
 _FIXED: Mapping[str, Any] = {"add_cross_attention": False, "pruned_heads": {}}
 POSITIONS = ("absolute", "sinusoidal", "none")
+# The linear layers of an encoder layer; `multiplier` is only in some that are gated.
+LINEAR_LAYERS = ("query", "key", "value", "attention_output", "intermediate", "multiplier", "output")
 
 # layers, width, heads, feed-forward width
 NAMED_SIZES = {
@@ -68,10 +70,14 @@ class EncoderConfig:
     norms_embeddings: ClassVar[bool] = True
     scales_embeddings: ClassVar[bool] = False  # word vectors are multiplied by the square root of their width
     has_biases: ClassVar[bool] = True  # of linear layers and norms
+    without_bias: ClassVar[frozenset[str]] = frozenset()  # linear layers of a layer that have none all the same
+    centers_norms: ClassVar[bool] = True  # norms subtract the mean; otherwise they only divide, and have no bias
     has_equal_layers: ClassVar[bool] = True  # any layer can take the place of another one
     norms_first: ClassVar[bool] = False  # norms are in front of attention and the feed-forward network, not after them
     norms_last: ClassVar[bool] = False  # a norm follows the last layer
-    is_gated: ClassVar[bool] = False  # the inner layer has 2 I outputs, of which one half is multiplied by the other
+    is_gated: ClassVar[bool] = False  # the inner states are multiplied by as many other ones
+    gates_apart: ClassVar[bool] = False  # a layer of its own computes these, instead of half of the inner layer
+    drops_inner: ClassVar[bool] = False  # there is dropout on the inner states
     pools_tokens: ClassVar[bool] = False  # what reads single tokens, too, reads them through the pooler
     norms_pooler: ClassVar[bool] = False
     always_causal: ClassVar[bool] = False  # a language model, which reads from left to right only
@@ -196,6 +202,21 @@ class EncoderConfig:
     def rotary_base_of(self, layer: int) -> float | None:
         """The base of the rotary positions of a layer, counted from 0; None if it has none."""
         return None
+
+    @property
+    def rotary_factor(self) -> float:
+        """What rotary positions are divided by."""
+        return 1.0
+
+    @property
+    def key_width(self) -> int:
+        """Width of keys and values; where it is smaller than that of queries, several heads share theirs."""
+        return self.hidden_size
+
+    @property
+    def attended_dropout(self) -> float:
+        """The dropout on the result of attention."""
+        return self.hidden_dropout_prob
 
     @property
     def head_act(self) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.models.parts.batch import Batch, Read
-from bertsmith.models.parts.layers import activation, linear, norm
+from bertsmith.models.parts.layers import activation, linear, new_norm, norm
 from bertsmith.models.parts.noise import Noise
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 
@@ -53,7 +53,7 @@ class NormedPooler(nn.Linear):
 
     def __init__(self, config: "EncoderConfig") -> None:
         super().__init__(config.hidden_size, config.hidden_size, bias=config.has_biases)
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=config.has_biases)
+        self.norm = new_norm(config)
 
 
 def new_pooler(config: "EncoderConfig") -> nn.Linear:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertsmith.base.core.randomness import generator
-from bertsmith.models.parts.config import QUICK_GELU_RATE
+from bertsmith.models.parts.config import QUICK_GELU_RATE, EncoderConfig
 from bertsmith.models.parts.part_names import plain
 
 ONEDNN_ACTIVATIONS = {  # those of the activations that oneDNN joins to a product: its name and algorithm
@@ -114,8 +114,21 @@ def finished(mapped: Tensor, then: str | None, plus: Tensor | None) -> Tensor:
     return mapped if then is None else activation(mapped, then)
 
 
-def norm(x: Tensor, layer: nn.LayerNorm) -> Tensor:
-    """Layer norm of `x` over the last axis, in the dtype of `x`; biased variance, statistics in fp32."""
+def new_norm(config: EncoderConfig, width: int | None = None) -> nn.LayerNorm | nn.RMSNorm:
+    """A norm of an encoder, over vectors of its width by default."""
+    width = config.hidden_size if width is None else width
+    if not config.centers_norms:
+        return nn.RMSNorm(width, eps=config.layer_norm_eps)
+    return nn.LayerNorm(width, eps=config.layer_norm_eps, bias=config.has_biases)
+
+
+def norm(x: Tensor, layer: nn.LayerNorm | nn.RMSNorm) -> Tensor:
+    """`x` after a norm over the last axis, in the dtype of `x`; biased variance, statistics in fp32.
+
+    Source: Ba et al. (2016), "Layer Normalization"; Zhang and Sennrich (2019), "Root Mean Square Layer Normalization".
+    """
+    if isinstance(layer, nn.RMSNorm):
+        return F.rms_norm(x, layer.normalized_shape, layer.weight.to(x.dtype), layer.eps)
     return F.layer_norm(x, layer.normalized_shape, layer.weight.to(x.dtype), _bias(layer, x.dtype), layer.eps)
 
 
@@ -181,7 +194,7 @@ def initial_values(module: nn.Module, name: str, deviation: float, seed: int) ->
     if name.endswith("bias") or last.startswith("bias"):
         values = torch.tensor(getattr(owner, "initial_bias", (0.0,)))
         return values.repeat_interleave(shape.numel() // len(values)).view(shape)
-    if "norm" in name or isinstance(owner, nn.LayerNorm):
+    if "norm" in name or isinstance(owner, nn.LayerNorm | nn.RMSNorm):
         return torch.ones(shape)
     if getattr(owner, "starts_as_identity", False):
         return torch.eye(*shape)
@@ -204,15 +217,18 @@ class Turn(NamedTuple):
         return Turn(self.cosines[positions], self.sines[positions])
 
 
-def turn_of(positions: Tensor, base: float, width: int) -> Turn:
+def turn_of(positions: Tensor, base: float, width: int, factor: float = 1.0) -> Turn:
     """The turn of rotary positions for tokens at these positions, int64 [T], and heads of width d.
+
+    Args:
+        factor: what the positions are divided by.
 
     Source: Su et al. (2021), "RoFormer: Enhanced Transformer with Rotary Position Embedding", section 3.2.2; the two
     halves of a head are turned against each other, as in GPT-NeoX.
     """
     # In fp32 and in this order, as in the models that were trained so: at position 8,000 the last digits are visible.
     rates = 1.0 / (base ** (torch.arange(0, width, 2, dtype=torch.float32, device=positions.device) / width))
-    angles = positions.float().unsqueeze(1) * rates
+    angles = positions.float().unsqueeze(1) * (rates if factor == 1 else rates / factor)
     return Turn(angles.cos(), angles.sin())
 
 

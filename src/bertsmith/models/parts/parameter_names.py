@@ -86,6 +86,9 @@ class ParameterNames:
             layers that have none there; here it is zero.
         absent: whether a parameter (our name, with the number of its layer) does not exist in a model of this shape.
         unused: names in folders that are skipped on purpose, each with the reason.
+        older_prefixes: of the encoder's names in older checkpoints.
+        modules: the parts of names in folders to those of the modules of `transformers`, where these are others, with
+            the layers of a fused one apart.
         classes: BERT's name of a class of `transformers` to the name here, without the prefix; the bare encoder for one
             that is not in it. None: the same names.
     """
@@ -105,6 +108,8 @@ class ParameterNames:
     without_bias: Mapping[str, str] = dataclasses.field(default_factory=dict)
     absent: "Callable[[EncoderConfig, str], bool] | None" = None
     unused: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    older_prefixes: tuple[str, ...] = ()
+    modules: Mapping[str, str] = dataclasses.field(default_factory=dict)
     classes: Mapping[str, str] | None = None
 
     def rows(self) -> Iterator[Row]:
@@ -114,6 +119,8 @@ class ParameterNames:
     def from_huggingface(self, name: str, stored: Collection[str] = (), declared: str = "") -> Match | Skip | None:
         """Our name for a Hugging Face name; None for an unknown one. The prefix of the encoder may be absent.
 
+        The names of modules of `transformers` are read as well.
+
         Args:
             stored: all names of the checkpoint, which identify the variant.
             declared: the class of `transformers` that the checkpoint names, which identifies a variant without names of
@@ -121,6 +128,9 @@ class ParameterNames:
         """
         if name.startswith(_OURS):
             return Match(name)
+        for older in self.older_prefixes:
+            name = self.prefix + name.removeprefix(older) if name.startswith(older) else name
+        name = self.from_module(name)
         full = name if name.startswith(self.prefix) or not self._is_bare(name) else self.prefix + name
         if _split(full)[0].removeprefix(self.prefix) in self.buffers:
             return Skip("a buffer, not a parameter")
@@ -205,6 +215,14 @@ class ParameterNames:
         template, number = (full, "") if full in self._by_ours else _split(full)
         return self._by_ours[template], number
 
+    def to_module(self, name: str) -> str:
+        """The name of a module or parameter of `transformers`, from that in folders, with fused layers apart."""
+        return _with_parts(name, self.modules)
+
+    def from_module(self, name: str) -> str:
+        """The name in folders, with fused layers apart, from that of a module or parameter of `transformers`."""
+        return _with_parts(name, {module: part for part, module in self.modules.items()})
+
     @functools.cached_property
     def _by_ours(self) -> dict[str, Row]:
         return {row.ours: row for row in self.rows()}
@@ -258,6 +276,20 @@ def output(ours: str, huggingface: str, shape: str, google: str | None = None) -
         Row(f"{ours}.weight", f"{huggingface}.weight", shape, weight),
         Row(f"{ours}.bias", f"{huggingface}.bias", shape[0], bias),
     )
+
+
+def _with_parts(name: str, parts: Mapping[str, str]) -> str:
+    """A name with parts of it replaced; not inside of a new part that is already there.
+
+    >>> [_with_parts(name, {"layers": "encoder.layers"}) for name in ("layers.0.mlp", "encoder.layers.0")]
+    ['encoder.layers.0.mlp', 'encoder.layers.0']
+    >>> _with_parts("encoder.layers.0", {"encoder.layers": "layers"})
+    'layers.0'
+    """
+    text = f".{name}."
+    for old, new in parts.items():
+        text = text if old in new and f".{new}." in text else text.replace(f".{old}.", f".{new}.")
+    return text[1:-1]
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -1,12 +1,12 @@
 """A stack of bidirectional Transformer encoder layers with embeddings below and a pooler above.
 
 Letters: T tokens in the flat batch, N sequences, R positions that are read, D width, E width of the embeddings, I inner
-width, A heads, V vocabulary, L layers.
+width, C width of keys and values, A heads, V vocabulary, L layers.
 
-Layers are post-norm: a norm follows each residual sum, and none is added after the last layer. BERT, DistilBERT,
-RoBERTa and ELECTRA differ only by their configuration: segments or none, where positions start, the width of the
-embeddings, the activation of the pooler. An architecture with other layers has a subclass of `Layer`, and one with
-positions inside attention adds them to the `Pass` that all layers share.
+Layers are post-norm: a norm follows each residual sum, and none is added after the last layer; or pre-norm
+(`PreNormLayer`). Most architectures differ only by their configuration: segments or none, where positions start, the
+width of the embeddings, the activation of the pooler, rotary positions, gates, which norms and biases there are. One
+with other layers has a subclass of `Layer`; one with a bias by position adds it to the `Pass` that all layers share.
 
 In training, the residual stream stays in fp32 where products run in bf16, which halves the error of the gradient; see
 docs/decisions/0019-residuals-in-fp32.md.
@@ -30,10 +30,14 @@ from bertsmith.models.parts.encoder import Encoder, Trace, new_pooler
 from bertsmith.models.parts.layers import (
     Embedding,
     PreparedLinear,
+    activation,
     initialize,
     linear,
+    new_norm,
     norm,
     sinusoidal_positions,
+    turn_of,
+    turned,
 )
 from bertsmith.models.parts.noise import Noise, dropped
 from bertsmith.models.parts.runs import runs_of
@@ -78,9 +82,9 @@ class TransformerEncoder(Encoder):
         self.config = config
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(self.new_layer(number) for number in range(config.num_distinct_layers))
-        self.final_norm: nn.LayerNorm | None = None
+        self.final_norm: nn.LayerNorm | nn.RMSNorm | None = None
         if config.norms_last:
-            self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=config.has_biases)
+            self.final_norm = new_norm(config)
         if config.can_pool:
             self.pooler = new_pooler(config)
         if seed is not None:
@@ -92,11 +96,11 @@ class TransformerEncoder(Encoder):
 
     def new_layer(self, number: int) -> "Layer":
         """A layer, without initial values; `number` counts from 0."""
-        return Layer(self.config)
+        return (PreNormLayer if self.config.norms_first else Layer)(self.config, number)
 
     def new_decoder_layer(self, number: int) -> "Layer":
         """A layer like the one of that number in the stack, for a decoder, without initial values."""
-        return DecoderLayer(self.config)
+        return (PreNormDecoderLayer if self.config.norms_first else DecoderLayer)(self.config, number)
 
     def fix_positions(self, dtype: torch.dtype) -> None:
         """Computes what layers make of positions alone once for all passes, before their products are replaced."""
@@ -162,7 +166,13 @@ class TransformerEncoder(Encoder):
 
     def shared(self, basis: Pass) -> Pass:
         """The state that the layers share in a forward pass; an architecture adds what it computes once for all."""
-        return basis
+        config = self.config
+        bases = {config.rotary_base_of(number) for number in range(config.num_hidden_layers)} - {None}
+        if not bases:
+            return basis
+        positions = basis.batch.positions if basis.earlier is None else basis.earlier.positions
+        turns = {base: turn_of(positions, base, config.head_size, config.rotary_factor) for base in bases if base}
+        return dataclasses.replace(basis, turns=turns)
 
     def stream_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """The dtype of the residual stream where products run in `dtype`: at least fp32 in training."""
@@ -215,7 +225,7 @@ class Embeddings(nn.Module):
         if config.position_embedding_type == "absolute":
             self.position = Embedding(config.max_position_embeddings, width)
         if config.norms_embeddings:
-            self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=config.has_biases)
+            self.norm = new_norm(config, width)
         if config.projects_embeddings:
             self.projection = nn.Linear(width, config.hidden_size)
 
@@ -258,22 +268,24 @@ class Layer(nn.Module):
 
     Attributes:
         window: how far a query sees, in tokens on each side; None if it sees the whole sequence.
+        base: of the angles of rotary positions; None without them.
     """
 
-    window: int | None = None
-
-    def __init__(self, config: "EncoderConfig") -> None:
+    def __init__(self, config: "EncoderConfig", number: int = 0) -> None:
         super().__init__()
         self.config = config
-        width, inner, bias = config.hidden_size, config.intermediate_size, config.has_biases
-        self.query = nn.Linear(width, width, bias=bias)
-        self.key = nn.Linear(width, width, bias=bias)
-        self.value = nn.Linear(width, width, bias=bias)
-        self.attention_output = nn.Linear(width, width, bias=bias)
-        self.attention_norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=bias)
-        self.intermediate = nn.Linear(width, 2 * inner if config.is_gated else inner, bias=bias)
-        self.output = nn.Linear(inner, width, bias=bias)
-        self.output_norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=bias)
+        self.window, self.base = config.window_of(number), config.rotary_base_of(number)
+        width, inner, both = config.hidden_size, config.intermediate_size, config.is_gated and not config.gates_apart
+        self.query = self._new_linear("query", width, width)
+        self.key = self._new_linear("key", width, config.key_width)
+        self.value = self._new_linear("value", width, config.key_width)
+        self.attention_output = self._new_linear("attention_output", width, width)
+        self.attention_norm = new_norm(config)
+        self.intermediate = self._new_linear("intermediate", width, 2 * inner if both else inner)
+        if config.gates_apart:
+            self.multiplier = self._new_linear("multiplier", width, inner)
+        self.output = self._new_linear("output", inner, width)
+        self.output_norm = new_norm(config)
         self.together: PreparedLinear | None = None  # query, key and value as one layer, once prepared
 
     def forward(self, hidden: Tensor, shared: Pass, read: Read | None, name: str) -> Tensor:
@@ -282,12 +294,18 @@ class Layer(nn.Module):
         context = self.attend(hidden, residual, shared, read, name)
         counts = shared.batch.lengths if read is None else read.counts
         probability = self.config.hidden_dropout_prob
-        attended = self.add_attention(residual, context, self.kept(residual, counts, shared, probability))
+        width = residual.shape[1]
+        attended = self.add_attention(residual, context, self.kept(width, counts, shared, probability))
         attended = self.consult(attended, shared, counts, name)
-        return self.feed_forward(attended, self.kept(residual, counts, shared, probability), shared.dtype)
+        keep_inner = self.kept_inner(counts, shared)
+        keep = self.kept(width, counts, shared, probability)
+        return self.feed_forward(attended, keep, shared.dtype, keep_inner)
+
+    def _new_linear(self, name: str, inputs: int, outputs: int) -> nn.Linear:
+        return nn.Linear(inputs, outputs, bias=self.config.has_biases and name not in self.config.without_bias)
 
     def project(self, hidden: Tensor, asking: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries [R, D] of the `asking` states, keys and values [T, D] of the states of all tokens.
+        """Queries [R, D] of the `asking` states, keys and values [T, C] of the states of all tokens.
 
         Without noise of its own and without sequences, like the two methods below: `compiled.py` compiles the three.
         """
@@ -298,11 +316,28 @@ class Layer(nn.Module):
         probability = self.config.hidden_dropout_prob
         return norm(joined(residual, context, self.attention_output, keep, probability), self.attention_norm)
 
-    def feed_forward(self, attended: Tensor, keep: Tensor | None, dtype: torch.dtype) -> Tensor:
+    def feed_forward(
+        self, attended: Tensor, keep: Tensor | None, dtype: torch.dtype, keep_inner: Tensor | None = None
+    ) -> Tensor:
         """The next hidden states [R, D], from the states after attention."""
-        inner = linear(attended.to(dtype), self.intermediate, then=self.config.hidden_act)  # [R, I]
+        inner = self.inner(attended.to(dtype), keep_inner)
         probability = self.config.hidden_dropout_prob
         return norm(joined(attended, inner, self.output, keep, probability), self.output_norm)
+
+    def inner(self, states: Tensor, keep: Tensor | None) -> Tensor:
+        """The inner states [R, I] of the feed-forward network, from its input [R, D].
+
+        Source: Shazeer (2020), "GLU Variants Improve Transformer", section 2, of those that are gated.
+        """
+        config = self.config
+        if not config.is_gated:
+            inner = linear(states, self.intermediate, then=config.hidden_act)
+        elif config.gates_apart:
+            inner = linear(states, self.intermediate, then=config.hidden_act) * linear(states, self.multiplier)
+        else:
+            opened, gate = linear(states, self.intermediate).chunk(2, dim=1)
+            inner = activation(opened, config.hidden_act) * gate
+        return inner if keep is None else inner * keep * (1 / (1 - config.hidden_dropout_prob))
 
     def attend(self, hidden: Tensor, asking: Tensor, shared: Pass, read: Read | None, name: str) -> Tensor:
         """The context vectors [R, D] of the `asking` states [R, D], which attend to the states [T, D] of all tokens."""
@@ -312,8 +347,11 @@ class Layer(nn.Module):
         if self.together is None:
             query, key, value = self.project(hidden, asking)
         else:
-            query, key, value = linear(hidden, self.together).chunk(3, dim=1)
+            widths = (config.hidden_size, config.key_width, config.key_width)
+            query, key, value = torch.split_with_sizes(linear(hidden, self.together), widths, dim=1)
         query, key = self.placed(query, key, shared, read)
+        if config.key_width < config.hidden_size:
+            key, value = (for_all_heads(x, config.head_size, config.hidden_size) for x in (key, value))
         if shared.trace is not None and shared.trace.with_queries:
             shared.trace.queries.append((query, key))
         runs, positions = batch.runs if read is None else read.runs, None if read is None else batch.positions
@@ -345,19 +383,54 @@ class Layer(nn.Module):
         return attended
 
     def placed(self, query: Tensor, key: Tensor, shared: Pass, read: Read | None) -> tuple[Tensor, Tensor]:
-        """Queries [R, D] and keys [T, D] with their positions, where these are not part of the embeddings."""
-        return query, key
+        """Queries [R, D] and keys [T, C] with their positions, where these are not part of the embeddings."""
+        if self.base is None:
+            return query, key
+        turn = shared.turns[self.base]
+        return turned(query, turn if read is None else turn.at(read.positions)), turned(key, turn)
 
     def score_bias(self, shared: Pass, name: str) -> Bias | None:
         """What is added to the scores of attention before the softmax; see `attention`."""
         return shared.bias
 
-    def kept(self, residual: Tensor, counts: tuple[int, ...], shared: Pass, probability: float) -> Tensor | None:
-        """1 where dropout keeps an element of a branch of the size of `residual` [R, D], 0 elsewhere; None for all."""
+    def kept(self, width: int, counts: tuple[int, ...], shared: Pass, probability: float) -> Tensor | None:
+        """1 where dropout keeps an element of a branch, 0 elsewhere, [R, width]; None for all."""
         if shared.noise is None or not probability:
             return None
-        width = residual.shape[1]
-        return shared.noise.keep(probability, [count * width for count in counts], shared.dtype).view_as(residual)
+        return shared.noise.keep(probability, [count * width for count in counts], shared.dtype).view(-1, width)
+
+    def kept_inner(self, counts: tuple[int, ...], shared: Pass) -> Tensor | None:
+        """The same of the inner states, [R, I]; None where they have no dropout."""
+        config = self.config
+        probability = config.hidden_dropout_prob if config.drops_inner else 0.0
+        return self.kept(config.intermediate_size, counts, shared, probability)
+
+
+class PreNormLayer(Layer):
+    """Attention and a feed-forward network, each of a norm of the residual stream, to which it is added.
+
+    The first layer has no norm in front of its attention where one follows the embeddings.
+    """
+
+    def __init__(self, config: "EncoderConfig", number: int = 0) -> None:
+        super().__init__(config, number)
+        self.norms_attention = number > 0 or not config.norms_embeddings
+        if not self.norms_attention:
+            del self.attention_norm
+
+    def forward(self, hidden: Tensor, shared: Pass, read: Read | None, name: str) -> Tensor:
+        """See `Layer.forward`."""
+        normed = norm(hidden, self.attention_norm) if self.norms_attention else hidden
+        asking = normed if read is None else normed[read.positions]
+        residual = hidden if read is None else hidden[read.positions]  # [R, D]
+        context = self.attend(normed, asking, shared, read, name)
+        counts = shared.batch.lengths if read is None else read.counts
+        probability = self.config.attended_dropout
+        keep = self.kept(residual.shape[1], counts, shared, probability)
+        attended = joined(residual, context, self.attention_output, keep, probability)
+        attended = self.consult(attended, shared, counts, name)
+        inner = self.inner(norm(attended, self.output_norm).to(shared.dtype), self.kept_inner(counts, shared))
+        return joined(attended, inner, self.output, None, 0.0)
 
 
 class SourceAttention(Layer):
@@ -370,7 +443,8 @@ class SourceAttention(Layer):
     """
 
     def add_source_attention(self) -> None:
-        """Adds the parameters, without initial values."""
+        """Adds the parameters, without initial values, and has the layer read all that it wrote, from left to right."""
+        self.config, self.window = dataclasses.replace(self.config, is_causal=True), None
         config, width = self.config, self.config.hidden_size
         self.source_query = nn.Linear(width, width)
         self.source_key = nn.Linear(width, width)
@@ -393,7 +467,7 @@ class SourceAttention(Layer):
             noise=shared.noise,
         )
         probability = config.hidden_dropout_prob
-        keep = self.kept(attended, counts, shared, probability)
+        keep = self.kept(attended.shape[1], counts, shared, probability)
         result = joined(attended, context, self.source_output, keep, probability)
         return result if config.norms_last else norm(result, self.source_norm)
 
@@ -401,9 +475,30 @@ class SourceAttention(Layer):
 class DecoderLayer(SourceAttention):
     """A layer that reads from left to right, and attends to the source text."""
 
-    def __init__(self, config: "EncoderConfig") -> None:
-        super().__init__(dataclasses.replace(config, is_causal=True))
+    def __init__(self, config: "EncoderConfig", number: int = 0) -> None:
+        super().__init__(config, number)
         self.add_source_attention()
+
+
+class PreNormDecoderLayer(SourceAttention, PreNormLayer):
+    """The same with norms first."""
+
+    def __init__(self, config: "EncoderConfig", number: int = 0) -> None:
+        super().__init__(config, number)
+        self.add_source_attention()
+
+
+def for_all_heads(x: Tensor, size: int, width: int) -> Tensor:
+    """Keys or values [T, D] of all heads, each of which several heads in a row share, from those [T, C].
+
+    Args:
+        size: width of a head.
+        width: D.
+
+    Source: Ainslie et al. (2023), "GQA: Training Generalized Multi-Query Transformer Models", section 2.2.
+    """
+    heads = x.view(len(x), -1, 1, size)
+    return heads.expand(-1, -1, width // x.shape[1], -1).reshape(len(x), width)
 
 
 def joined(

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from bertsmith.models.parts.layers import PreparedLinear, bias_of, finished
 from bertsmith.models.parts.transformer import TransformerEncoder
 from bertsmith.models.products.int8_linear import InputScale
-from bertsmith.models.products.prepared import INPUTS, LINEAR_LAYERS
+from bertsmith.models.products.prepared import INPUTS, linear_layers
 
 _TINY = 1e-5
 _MOST_BALANCE = 32.0  # an input is divided by at most this, and by at least its inverse
@@ -54,7 +54,7 @@ def observe(model: nn.Module) -> None:
         if isinstance(module, TransformerEncoder):
             module.fix_positions(torch.float32)
             for layer in module.layers:
-                for name in LINEAR_LAYERS:
+                for name in linear_layers(module.config):
                     plain = layer.get_submodule(name)
                     assert isinstance(plain, nn.Linear), "only plain layers are observed"
                     setattr(layer, name, ObservedLinear(plain))
@@ -66,7 +66,7 @@ def observed_scales(model: nn.Module) -> dict[str, InputScale]:
     scales = {}
     for number, layer in enumerate(encoder.layers):
         for name, readers in INPUTS.items():
-            observed = [layer.get_submodule(reader) for reader in readers]
+            observed = [layer.get_submodule(reader) for reader in readers if reader in linear_layers(encoder.config)]
             scales[f"{number}.{name}"] = _scale([part for part in observed if isinstance(part, ObservedLinear)], name)
     return scales
 

@@ -126,6 +126,8 @@ def _arguments(
     if (
         type(layer) is not Layer
         or config.is_causal
+        or config.is_gated
+        or layer.base is not None
         or not config.has_biases
         or config.hidden_act not in ONEDNN_ACTIVATIONS
     ):
@@ -165,9 +167,8 @@ def _packed(layer: Layer) -> list[PackedLinear]:
 
 
 def _norms(layer: Layer, dtype: torch.dtype) -> list[Tensor]:
-    return [
-        tensor.to(dtype) for norm in (layer.attention_norm, layer.output_norm) for tensor in (norm.weight, norm.bias)
-    ]
+    norms = (layer.attention_norm, layer.output_norm)
+    return [norm.get_parameter(name).to(dtype) for norm in norms for name in ("weight", "bias")]
 
 
 def float_layers(

@@ -14,18 +14,18 @@ from torch import Tensor, nn
 from bertsmith.base.core.errors import CheckpointError, ConfigError, nearest
 from bertsmith.base.machine.allocator import keep_freed_memory
 from bertsmith.base.machine.runtime import Runtime
+from bertsmith.models.parts.config import LINEAR_LAYERS, EncoderConfig
 from bertsmith.models.parts.layers import PreparedLinear, bias_of
 from bertsmith.models.parts.transformer import Layer, TransformerEncoder
 from bertsmith.models.products.fast_path import fast_path_of
 from bertsmith.models.products.int8_linear import FixedInt8Linear, InputScale, Int8Linear
 from bertsmith.models.products.packed_linear import CastLinear, PackedLinear
 
-LINEAR_LAYERS = ("query", "key", "value", "attention_output", "intermediate", "output")  # of an encoder layer
 # The inputs of an encoder layer's products, by the name of the first layer that reads them, and all that read them.
 INPUTS = {
     "query": ("query", "key", "value"),
     "attention_output": ("attention_output",),
-    "intermediate": ("intermediate",),
+    "intermediate": ("intermediate", "multiplier"),
     "output": ("output",),
 }
 
@@ -38,6 +38,11 @@ def require_transformer(model: nn.Module) -> None:
             found="a model without one",
             fix="use --precision fp32 or bf16",
         )
+
+
+def linear_layers(config: EncoderConfig) -> tuple[str, ...]:
+    """The names of the linear layers of each layer of an encoder."""
+    return tuple(name for name in LINEAR_LAYERS if name != "multiplier" or config.gates_apart)
 
 
 def prepare(
@@ -65,7 +70,8 @@ def prepare(
         return model
     for module in list(model.modules()):
         if isinstance(module, TransformerEncoder):
-            known = {*LINEAR_LAYERS, *(f"{n}.{name}" for n in range(len(module.layers)) for name in LINEAR_LAYERS)}
+            layers = linear_layers(module.config)
+            known = {*layers, *(f"{n}.{name}" for n in range(len(module.layers)) for name in layers)}
             if unknown := sorted(set(kept) - known):
                 raise CheckpointError(
                     expected=f"linear layers of {len(module.layers)} encoder layers",
@@ -113,9 +119,9 @@ def _prepare_layer(
             else None,
         )
 
-    plain = {name: layer.get_submodule(name) for name in LINEAR_LAYERS}
+    plain = {name: layer.get_submodule(name) for name in linear_layers(layer.config)}
     parameters = {name: (part.weight, bias_of(part)) for name, part in plain.items() if isinstance(part, nn.Linear)}
-    assert len(parameters) == len(LINEAR_LAYERS), "a model is prepared once"
+    assert len(parameters) == len(plain), "a model is prepared once"
     triple = LINEAR_LAYERS[:3]
     # The last layer may compute fewer queries than keys, so there they stay separate.
     if not is_last and len({stays(name) for name in triple}) == 1:

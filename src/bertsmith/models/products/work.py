@@ -69,6 +69,7 @@ def forward_work(
         asking = read if is_last else tokens
         of_queries = (layer.query, layer.attention_output, layer.intermediate, layer.output)
         layers += 2 * asking * sum(part.weight.numel() for part in of_queries)
+        layers += 2 * asking * layer.multiplier.weight.numel() if encoder.config.gates_apart else 0
         layers += 2 * tokens * (layer.key.weight.numel() + layer.value.weight.numel())
         seen = lengths if layer.window is None else np.minimum(lengths, 2 * layer.window + 1)
         attention += 4 * encoder.config.hidden_size * float(((queries if is_last else lengths) * seen).sum())
