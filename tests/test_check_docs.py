@@ -190,7 +190,7 @@ def test_every_room_is_on_the_page_of_the_house_and_the_files_to_read_first_are_
     assert listed == rooms
 
 
-LOADED_BY = {"s3fs": "fsspec.core"}  # packages that another one imports by name
+LOADED_BY = {"s3fs": "fsspec.core", "faiss_cpu": "faiss"}  # packages that another one imports by name
 
 
 def test_every_extra_is_imported_somewhere() -> None:
