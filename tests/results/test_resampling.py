@@ -31,6 +31,8 @@ def answered(tmp_path_factory):
     base = load_any(write_base_model(tmp_path_factory.mktemp("resampling") / "base"))
     result = {}
     for kind, spec in SPECS.items():
+        if spec.kind == "entities-by-name":
+            spec = dataclasses.replace(spec, threshold=0.01)  # a guess is an answer
         task, examples = task_for(spec), examples_of(kind, 40, seed=3)
         model = load_for_task(load_any(base), task.head, keep_head=False, seed=1).model.eval()
         shake(model)
