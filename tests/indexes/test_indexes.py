@@ -169,6 +169,9 @@ def test_an_addition_that_was_killed_leaves_the_last_state(
         with pytest.raises(Killed):
             build_index(more, folder, add=True)
     assert ids_of(folder, "anna", top=100) == before
+    if step != "write_rows":
+        with pytest.raises(RunError, match="no unfinished change"):
+            remove_from_index(folder, id=["t1"])
     change = build_index(more, folder, add=True, resume=True)
     assert (change.added, change.rows) == (10, 35)
     assert len(ids_of(folder, "anna", top=100)) == 35
@@ -195,6 +198,8 @@ def test_what_does_not_fit_is_refused_in_a_line(model: Path, texts: Path, tmp_pa
     build_index(texts, folder, model=model)
     twice = tmp_path / "twice.jsonl"
     twice.write_text('{"id": "a", "text": "anna"}\n{"id": "a", "text": "bert"}\n')
+    other_segments = tmp_path / "mine"
+    (other_segments / "segment-000000").mkdir(parents=True)
     empty = tmp_path / "empty.jsonl"
     empty.write_text('{"id": "a", "text": ""}\n')
     refused: Sequence[tuple[Callable[[], Any], str]] = [
@@ -205,6 +210,7 @@ def test_what_does_not_fit_is_refused_in_a_line(model: Path, texts: Path, tmp_pa
         (lambda: build_index(twice, tmp_path / "twice", model=model), "'a' twice"),
         (lambda: build_index(empty, tmp_path / "empty", model=model), "1 without text"),
         (lambda: build_index(texts, texts.parent, model=model), "not empty"),
+        (lambda: build_index(texts, other_segments, model=model), "not empty"),
         (lambda: search_passages(folder, ["anna"], model=other), r"another \(model\)"),
         (lambda: search_passages(folder, ["anna"], system="bm25"), "by bm25"),
         (lambda: search_passages(folder, ["anna"], index=tmp_path / "i"), "found `?index"),

@@ -126,7 +126,7 @@ def build_index(
 def remove_rows(folder: Path, ids: Sequence[str]) -> IndexChange:
     """Removes the rows with these ids; an id that the index does not have is an error, and nothing is removed."""
     with locked_folder(folder, create=False):
-        before = Manifest.read(folder)
+        before = _finished(folder)
         number = before.changes + 1
         segments, missing = _without(folder, before.segments, ids, number)
         if missing:
@@ -142,7 +142,7 @@ def remove_rows(folder: Path, ids: Sequence[str]) -> IndexChange:
 def compact_index(folder: Path, *, recall: float = RECALL, rows_per_segment: int = ROWS_PER_SEGMENT) -> IndexChange:
     """Joins small segments and writes those again of which many rows were removed; no vector is computed."""
     with locked_folder(folder, create=False):
-        before = Manifest.read(folder)
+        before = _finished(folder)
         _clean(folder, before)
         kept = [each for each in before.segments if _is_good(each, rows_per_segment)]
         parts = [Segment(folder, each) for each in before.segments if each not in kept]
@@ -176,23 +176,39 @@ def _before(folder: Path, *, add: bool, resume: bool) -> Manifest | None:
         raise RunError(expected=f"an index in '{folder}'", found="none", fix="leave out --add to build one")
     else:
         before = None
-    is_started = (folder / BUILDING).is_file()
-    if is_started and before is not None:  # what was being added may count already
-        names = {each["name"] for each in read_json(folder / BUILDING)["segments"]}
-        is_started = not names <= {each.name for each in before.segments}
+    is_started = _is_unfinished(folder, before)
     if is_started and not resume:
-        raise RunError(
-            expected=f"no unfinished change in '{folder}'",
-            found="one",
-            fix="finish it with --resume, or remove the folder" if before is None else "finish it with --resume",
-        )
+        raise _unfinished(folder)
     if not is_started:
-        if before is None and not is_unused(folder, (LOCK_FILE,)) and not list(folder.glob("segment-*")):
+        if before is None and not is_unused(folder, (LOCK_FILE,)):
             raise RunError(
                 expected=f"a new folder '{folder}'", found="one that is not empty", fix="name another folder"
             )
-        _clean(folder, before)
+        if before is not None:
+            _clean(folder, before)
     return before
+
+
+def _is_unfinished(folder: Path, manifest: Manifest | None) -> bool:
+    """Whether rows are being added that do not count yet, apart from those of which only the texts were being read."""
+    if not (folder / BUILDING).is_file():
+        return False
+    names = {each["name"] for each in read_json(folder / BUILDING)["segments"]}
+    return manifest is None or not names <= {each.name for each in manifest.segments}
+
+
+def _finished(folder: Path) -> Manifest:
+    """The manifest of an index without an unfinished change."""
+    manifest = Manifest.read(folder)
+    if _is_unfinished(folder, manifest):
+        raise _unfinished(folder)
+    return manifest
+
+
+def _unfinished(folder: Path) -> RunError:
+    return RunError(
+        expected=f"no unfinished change in '{folder}'", found="one", fix="finish it with `bertsmith index ... --resume`"
+    )
 
 
 def _clean(folder: Path, manifest: Manifest | None) -> None:
@@ -224,7 +240,11 @@ def _rows_of(
                     found="others",
                     fix="give the same again, or remove the folder" if before is None else "give the same again",
                 )
-        return [SegmentRecord(**each) for each in state["segments"]], state["columns"]
+        if state["columns"] is not None:
+            return [SegmentRecord(**each) for each in state["segments"]], state["columns"]
+        _clean(folder, before)  # it was stopped while it read the texts
+    # From now on the segments that the manifest does not name are those of this change.
+    write_json(path, {**plan, "segments": [], "columns": None})
     source, skipped = iter(records), 0
     columns: list[str] | None = None if before is None else list(before.columns)
     segments: list[SegmentRecord] = []
