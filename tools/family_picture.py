@@ -76,6 +76,8 @@ FAMILY = {
     "SetFit": Member(2022.7, -1, ("Sentence-BERT",)),
     "static vectors": Member(2024.7, -2, ("Sentence-BERT",)),
     "ModernBERT": Member(2024.9, 7, ("BERT",)),
+    "Nomic BERT": Member(2024.1, 9, ("BERT",)),
+    "GTE": Member(2024.6, 8, ("BERT",)),
 }
 _FIRST_YEAR = 2012  # older systems are drawn at the left edge, with their year
 _TRUNKS = ("BERT", "Sentence-BERT")  # their descendants branch off a vertical line

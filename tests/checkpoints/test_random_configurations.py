@@ -105,12 +105,15 @@ OWN: dict[str, dict[str, tuple[Any, ...]]] = {
         "decoder_bias": (True, False), "rope": ROPES, "sparse_prediction": (False, True),
         "layer_types": (None, "global", "local", "mixed"),
     },
+    "nomic_bert": {"rotary": ROPES, "head_dim": (None, 4, 8)},
+    "gte": {"rotary": (*ROPES, {"rope_type": "dynamic", "rope_theta": 500.0, "factor": 2.0})},
 }  # fmt: skip
 NAMES = {
     "openai-gpt": {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"},
     "distilbert": {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"},
 }
 DISENTANGLED = {"relative_attention": True, "pos_att_type": "p2c|c2p", "position_buckets": 4, "type_vocab_size": 0}
+WITH_SEGMENTS = ("bert", "electra", "albert", "roberta", "deberta-v2", "nomic_bert", "gte")
 USUAL = 3  # changed keys at most, so that most folders are not refused
 
 
@@ -145,6 +148,8 @@ def write(path: Path, architecture: str, head: str, values: dict[str, Any], seed
         every = {"global": 1, "local": 99, "mixed": 2}[kinds]
         layers = range(values["num_hidden_layers"])
         values["layer_types"] = ["full_attention" if n % every == 0 else "sliding_attention" for n in layers]
+    if rope := values.pop("rotary", None):
+        values["rope_parameters"] = dict(rope)
     if rope := values.pop("rope", None):
         values["rope_parameters"] = {"full_attention": dict(rope), "sliding_attention": {"rope_type": "default"}}
     config = transformers.AutoConfig.for_model(architecture, **values)
@@ -239,9 +244,7 @@ def compare(architecture: str, head: str, values: dict[str, Any], seed: int) -> 
         except Exception:  # noqa: BLE001 - whatever that library raises for what it cannot compute
             return False
         segments = max(1, values.get("type_vocab_size", 1))
-        ids, kinds = rows(
-            seed, segments if architecture in ("bert", "electra", "albert", "roberta", "deberta-v2") else 1, 5
-        )
+        ids, kinds = rows(seed, segments if architecture in WITH_SEGMENTS else 1, 5)
         try:
             outputs = ours(path, head, ids, kinds)
         except BertsmithError as error:

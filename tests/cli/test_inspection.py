@@ -121,7 +121,7 @@ def test_every_command_that_loads_a_model_has_the_option() -> None:
     from bertsmith.app.cli.commands import COMMANDS
 
     with_model = {"tokenize", "inputs", "corpus", "fill", "next", "finetune", "evaluate", "quantize", "predict",
-                  "embed", "features", "search", "senses", "serve", "pretrain", "convert", "ask", "rank",
+                  "embed", "features", "index", "search", "senses", "serve", "pretrain", "convert", "ask", "rank",
                   "contexts", "complete", "perplexity", "adapt", "distill",
                   "distill corpus", "vectors static", "translate", "plan", "memory answer", "codes predict",
                   "codes anomalies", "codes embed",

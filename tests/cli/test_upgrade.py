@@ -155,6 +155,8 @@ def test_a_model_is_served_in_place_of_another_only_if_few_answers_change(
     pytest.importorskip("uvicorn", reason="needs the extra serve")
     served: list[Any] = []
     monkeypatch.setattr("bertsmith.app.server.process._Server.run", lambda self, sockets: served.append(sockets))
+    # It closes the handlers of all loggers, and absl's closes the stream that pytest captures.
+    monkeypatch.setattr("uvicorn.Config.configure_logging", lambda self: None)
     asked = ("serve", "--port", "0", "--device", "cpu", "--on", texts)
     refused = run(*asked, "--model", f"reviews={new}", "--replace", old)
     assert (refused.code, served) == (1, [])
