@@ -1,6 +1,7 @@
 """Indexes on disk: built, extended, searched, interrupted."""
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from bertsmith import build_index, compact_index, remove_from_index, search_pass
 from bertsmith.base.core.errors import BertsmithError, ConfigError, InputError, RunError
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.storage.locks import locked_folder
-from bertsmith.inference.indexes import building, segment
+from bertsmith.inference.indexes import building
 from bertsmith.inference.indexes.filters import conditions
 from bertsmith.inference.indexes.index import Index, Manifest
 from bertsmith.inference.search import cells
@@ -216,6 +217,7 @@ def test_what_does_not_fit_is_refused_in_a_line(model: Path, texts: Path, tmp_pa
         (lambda: search_passages(folder, ["anna"], index=tmp_path / "i"), "found `?index"),
         (lambda: search_passages(texts, ["anna"], model=model, where=["year > 1"]), "found `?where"),
         (lambda: search_passages(folder, ["anna"], where=["year"]), "a condition such as"),
+        (lambda: search_passages(folder, ["anna"], where=["year == 2000"]), "a condition such as"),
         (lambda: search_passages(folder, ["anna"], where=["yaer > 2"]), "did you mean 'year'"),
         (lambda: remove_from_index(folder, id=["t1", "nobody"]), "'nobody', which no row has"),
         (lambda: remove_from_index(tmp_path / "none", id=["t1"]), "no index.json"),
@@ -229,13 +231,90 @@ def test_what_does_not_fit_is_refused_in_a_line(model: Path, texts: Path, tmp_pa
         remove_from_index(folder, id=["t1"])
 
 
-def test_a_damaged_segment_is_refused(model: Path, texts: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def whole(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index with cells, and a removed text."""
+    folder = tmp_path_factory.mktemp("whole") / "index"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(building, "LEAST_ROWS", 20)
+        build_index(write_texts(folder.parent / "texts.jsonl", 30), folder, model=model)
+    remove_from_index(folder, id=["t1"])
+    return folder
+
+
+@pytest.mark.parametrize("content", [b"", b"junk" * 99, None], ids=["empty", "junk", "cut"])
+@pytest.mark.parametrize("name", ["vectors.npy", "ids.npy", "rows.arrow", "removed-000002.npy", cells.CELLS])
+def test_a_damaged_segment_is_refused(whole: Path, tmp_path: Path, name: str, content: bytes | None) -> None:
     folder = tmp_path / "index"
-    build_index(texts, folder, model=model)
-    path = folder / "segment-000000" / segment.VECTORS
-    path.write_bytes(path.read_bytes()[:-64])
+    shutil.copytree(whole, folder)
+    path = folder / "segment-000000" / name
+    path.write_bytes(path.read_bytes()[:-64] if content is None else content)
     with pytest.raises(InputError, match="a whole segment"):
         search_passages(folder, ["anna"])
+    if name != cells.CELLS:
+        with pytest.raises(InputError, match="a whole segment"):
+            remove_from_index(folder, id=["t2"])
+
+
+def test_a_file_of_another_program_is_no_started_change(model: Path, texts: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    folder.mkdir()
+    (folder / "building.json").write_text('{"type": "FeatureCollection"}')
+    with pytest.raises(InputError, match="no made_of"):
+        build_index(texts, folder, model=model)
+    assert [path.name for path in folder.iterdir()] == ["building.json"]
+
+
+def test_a_file_that_was_refused_can_be_corrected(model: Path, tmp_path: Path) -> None:
+    folder, texts = tmp_path / "index", tmp_path / "texts.jsonl"
+    texts.write_text('{"id": "a", "text": "anna"}\n{"id": "a", "text": "bert"}\n')
+    with pytest.raises(InputError, match="'a' twice"):
+        build_index(texts, folder, model=model)
+    texts.write_text('{"id": "a", "text": "anna"}\n{"id": "b", "text": "bert"}\n')
+    assert build_index(texts, folder, model=model).rows == 2
+
+
+def test_an_addition_is_finished_with_the_same_texts_or_given_up(
+    model: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, more = tmp_path / "index", write_texts(tmp_path / "more.jsonl", 10, first=50)
+    build_index(texts, folder, model=model)
+    with monkeypatch.context() as patch:
+        patch.setattr(building, "_write_vectors", killed_after(0, building._write_vectors))
+        with pytest.raises(Killed):
+            build_index(more, folder, add=True)
+    with pytest.raises(RunError, match="to finish the addition"):
+        build_index(more, folder, model=model, resume=True)
+    with pytest.raises(RunError, match=r"the sources that .* remove '.*building.json' to give the change up"):
+        build_index(texts, folder, add=True, resume=True)
+    (folder / "building.json").unlink()
+    assert remove_from_index(folder, id=["t1"]).rows == 29
+    assert [path.name for path in folder.glob("segment-*")] == ["segment-000000"]
+
+
+def test_lines_of_several_files_are_in_one_index(model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    for name in ("first.txt", "second.txt"):
+        (tmp_path / name).write_text(f"anna in the {name}\nbert was in rome\n")
+        change = build_index(tmp_path / name, folder, model=model, add=name == "second.txt")
+    assert (change.rows, change.removed) == (4, 0)
+    assert set(ids_of(folder, "anna")) == {"first.txt:1", "first.txt:2", "second.txt:1", "second.txt:2"}
+    assert build_index(tmp_path / "first.txt", folder, add=True).removed == 2
+
+
+def test_columns_that_texts_have_and_the_index_has_not_are_named(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, texts = tmp_path / "index", tmp_path / "texts.jsonl"
+    texts.write_text('{"id": "a", "text": "anna", "year": 1}\n{"id": "b", "text": "bert", "language": "en"}\n')
+    build_index(texts, folder, model=model)
+    assert "the first text does not have are left out: 'language'" in capsys.readouterr().err
+    texts.write_text('{"id": "c", "text": "carl", "city": "rome"}\n')
+    build_index(texts, folder, add=True)
+    errors = capsys.readouterr().err
+    assert "the index does not have are left out: 'city'" in errors
+    assert "the added texts do not have stay empty: 'year'" in errors
+    assert set(ids_of(folder, "anna", where=["year != 1"])) == {"b", "c"}
 
 
 def test_conditions_choose_the_texts_that_meet_them(model: Path, texts: Path, tmp_path: Path) -> None:
@@ -316,6 +395,7 @@ def test_a_large_index_has_cells_and_answers_as_an_exact_search(
     assert np.mean(good) >= 0.85
     remove_from_index(folder, id=["t0"])
     assert "t0" not in ids_of(folder, queries[0], top=50)
+    assert len(ids_of(folder, queries[0], top=1000)) == 599, "more than the cells next to the query have"
 
 
 def test_without_faiss_all_rows_are_compared(
@@ -327,6 +407,10 @@ def test_without_faiss_all_rows_are_compared(
     build_index(texts, folder, model=model)
     assert "faiss is not installed" in capsys.readouterr().err
     assert Index(folder).recall == 1
+    assert len(ids_of(folder, "anna", top=100)) == 20
+    monkeypatch.setattr(building, "has_faiss", cells.has_faiss)
+    compact_index(folder)
+    assert Manifest.read(folder).segments[0].probes, "compacting makes up for it"
     assert len(ids_of(folder, "anna", top=100)) == 20
 
 

@@ -42,7 +42,7 @@ def search(request: "SearchRequest", json: JsonOption = False) -> None:
     --depth after re-ranking.
     """
     from bertsmith.app.library import retrieval
-    from bertsmith.inference.search.request import BY_WORDS, HYBRID
+    from bertsmith.inference.search.request import BY_WORDS, HYBRID, is_index
 
     if request.bm25 + request.hybrid + ("system" in request.given) > 1:
         raise Refused("expected one of --bm25, --hybrid and --method; found several", "leave the others out")
@@ -63,7 +63,13 @@ def search(request: "SearchRequest", json: JsonOption = False) -> None:
         for hit in result.passages:
             say(f"{hit.rank:3}  {hit.score:.4f}  {hit.id}  {_short(hit.text)}")
         if not result.passages:
-            note("no passage shares a word with the query")
+            note(
+                "no text meets the conditions"
+                if request.where
+                else "the index has no texts"
+                if is_index(request.passages)
+                else "no passage shares a word with the query"
+            )
 
 
 def _require_fit(request: "SearchRequest", method: str) -> None:

@@ -38,7 +38,9 @@ def build_index(request: IndexRequest) -> IndexChange:
     made_of = {name: value for name, value in maker_of(embedder).items() if name != "precision"}
 
     def records() -> Iterator[Record]:
-        yield from read_records(path, kind="texts", text_column=request.text_column, encoding=request.encoding)
+        for record in read_records(path, kind="texts", text_column=request.text_column, encoding=request.encoding):
+            # The lines of several files are in one index.
+            yield record._replace(id=f"{path.name}:{record.id}") if record.is_numbered else record
 
     return building.build_index(
         folder,

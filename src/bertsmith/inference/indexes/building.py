@@ -17,9 +17,9 @@ import numpy as np
 
 from bertsmith.base.core.errors import InputError, NotFiniteError, RunError
 from bertsmith.base.core.progress import Progress, counted, tell, warn
-from bertsmith.base.storage.files import atomic_file, read_json, remove_partials, write_json
+from bertsmith.base.storage.files import atomic_file, misfit, read_object, remove_partials, write_json
 from bertsmith.base.storage.locks import LOCK_FILE, is_unused, locked_folder
-from bertsmith.inference.indexes.index import Manifest
+from bertsmith.inference.indexes.index import SEGMENT_SHAPE, Manifest
 from bertsmith.inference.indexes.rows import ID, TEXT, Rows, write_rows
 from bertsmith.inference.indexes.segment import VECTORS, Segment, SegmentRecord
 from bertsmith.inference.search.cells import CELLS, LEAST_ROWS, RECALL, SEED, Cells, has_faiss, write_cells
@@ -34,6 +34,7 @@ from bertsmith.text.tokenizers.pack import truncation_note
 ROWS_PER_SEGMENT = 2**20
 _BLOCK = 2048  # texts whose vectors are computed and saved together
 _SEGMENT = "segment-{:06d}"
+_STARTED = {"made_of": {}, "sources": {}, "rows_per_segment": int, "segments": [SEGMENT_SHAPE], "columns": [str]}
 _SMALL = 2  # a segment with less than this part of the rows of a full one is joined with others
 _MANY_REMOVED = 10  # a segment of which more than this part is removed is written again
 
@@ -104,7 +105,7 @@ def build_index(
                 fix="use the same, or build another index",
             )
         plan = {"made_of": dict(made_of), "sources": dict(sources), "rows_per_segment": rows_per_segment}
-        segments, columns = _rows_of(folder, records, plan, before, resume=resume)
+        segments, columns = _rows_of(folder, records, plan, before)
         _write_vectors(folder, segments, embedder, plan)
         segments = [_with_cells(folder, each, recall) for each in segments]
         removed: list[SegmentRecord] = []
@@ -146,7 +147,7 @@ def compact_index(folder: Path, *, recall: float = RECALL, rows_per_segment: int
         _clean(folder, before)
         kept = [each for each in before.segments if _is_good(each, rows_per_segment)]
         parts = [Segment(folder, each) for each in before.segments if each not in kept]
-        if len(parts) == 1 and not parts[0].record.num_removed:
+        if len(parts) == 1 and not parts[0].record.num_removed and _has_cells(parts[0].record):
             kept, parts = list(before.segments), []
         rows = ((part, row) for part in parts for row in part.numbers())
         segments = []
@@ -179,21 +180,37 @@ def _before(folder: Path, *, add: bool, resume: bool) -> Manifest | None:
     is_started = _is_unfinished(folder, before)
     if is_started and not resume:
         raise _unfinished(folder)
+    if is_started and before is not None and not add:
+        raise RunError(
+            expected=f"--add, to finish the addition to '{folder}'", found="no such option", fix="give it again"
+        )
     if not is_started:
+        if before is not None or _started(folder) is not None:
+            _clean(folder, before)
         if before is None and not is_unused(folder, (LOCK_FILE,)):
             raise RunError(
                 expected=f"a new folder '{folder}'", found="one that is not empty", fix="name another folder"
             )
-        if before is not None:
-            _clean(folder, before)
     return before
+
+
+def _started(folder: Path) -> Mapping[str, Any] | None:
+    """The content of the file of a started change; None if there is none."""
+    path = folder / BUILDING
+    if not path.is_file():
+        return None
+    values: dict[str, Any] = read_object(path)
+    if fault := misfit(values, _STARTED):
+        raise InputError(expected=f"what is being added to an index in '{path}'", found=fault, fix="restore the file")
+    return values
 
 
 def _is_unfinished(folder: Path, manifest: Manifest | None) -> bool:
     """Whether rows are being added that do not count yet, apart from those of which only the texts were being read."""
-    if not (folder / BUILDING).is_file():
+    started = _started(folder)
+    if started is None or not started["segments"]:
         return False
-    names = {each["name"] for each in read_json(folder / BUILDING)["segments"]}
+    names = {each["name"] for each in started["segments"]}
     return manifest is None or not names <= {each.name for each in manifest.segments}
 
 
@@ -227,33 +244,32 @@ def _clean(folder: Path, manifest: Manifest | None) -> None:
 
 
 def _rows_of(
-    folder: Path, records: Iterable[Record], plan: Mapping[str, Any], before: Manifest | None, *, resume: bool
+    folder: Path, records: Iterable[Record], plan: Mapping[str, Any], before: Manifest | None
 ) -> tuple[list[SegmentRecord], list[str]]:
     """The new segments and the columns of the index, once the rows of the segments are written."""
     path = folder / BUILDING
-    if resume and path.is_file():
-        state = read_json(path)
+    if started := _started(folder):
         for name in plan:
-            if state.get(name) != plan[name]:
+            if started[name] != plan[name]:
                 raise RunError(
                     expected=f"the {name.replace('_', ' ')} that the change of '{folder}' was started with",
                     found="others",
-                    fix="give the same again, or remove the folder" if before is None else "give the same again",
+                    fix=f"give the same again, or remove '{folder if before is None else path}' to give the change up",
                 )
-        if state["columns"] is not None:
-            return [SegmentRecord(**each) for each in state["segments"]], state["columns"]
-        _clean(folder, before)  # it was stopped while it read the texts
+        return [SegmentRecord(**each) for each in started["segments"]], started["columns"]
     # From now on the segments that the manifest does not name are those of this change.
-    write_json(path, {**plan, "segments": [], "columns": None})
+    write_json(path, {**plan, "segments": [], "columns": []})
     source, skipped = iter(records), 0
     columns: list[str] | None = None if before is None else list(before.columns)
     segments: list[SegmentRecord] = []
+    names: set[str] = set()
     written: list[Rows] = []
     first = _next(before)
 
     def with_text() -> Iterator[Record]:
         nonlocal skipped
         for record in source:
+            names.update(record.fields)
             if record.text:
                 yield record
             else:
@@ -278,6 +294,11 @@ def _rows_of(
     if skipped:
         tell(f"{counted(skipped, 'record')} without text skipped")
     assert columns is not None, "there is a segment"
+    if others := sorted(names - {ID, TEXT, *columns}):
+        owner = "first text" if before is None else "index"
+        warn(f"columns that the {owner} does not have are left out: {', '.join(map(brief, others))}")
+    if absent := [name for name in columns if name not in names]:
+        warn(f"columns of the index that the added texts do not have stay empty: {', '.join(map(brief, absent))}")
     write_json(path, {**plan, "segments": [dataclasses.asdict(each) for each in segments], "columns": columns})
     return segments, columns
 
@@ -395,8 +416,12 @@ def _state(manifest: Manifest, *, added: int = 0, removed: int = 0) -> IndexChan
 def _is_good(record: SegmentRecord, rows_per_segment: int) -> bool:
     """Whether compacting leaves a segment as it is."""
     is_large = record.rows * _SMALL >= rows_per_segment
-    has_cells = record.probes > 0 or record.rows < LEAST_ROWS or not has_faiss()
-    return is_large and has_cells and record.num_removed * _MANY_REMOVED <= record.rows
+    return is_large and _has_cells(record) and record.num_removed * _MANY_REMOVED <= record.rows
+
+
+def _has_cells(record: SegmentRecord) -> bool:
+    """Whether a segment has cells, or can have none."""
+    return record.probes > 0 or record.rows < LEAST_ROWS or not has_faiss()
 
 
 def _next(manifest: Manifest | None) -> int:

@@ -24,7 +24,7 @@ _COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
     "<": pc.less,
     ">": pc.greater,
 }
-_FORM = re.compile(r"\s*(?P<column>[^!<>=]+?)\s*(?P<sign>!=|<=|>=|=|<|>)\s*(?P<value>.*?)\s*", re.DOTALL)
+_FORM = re.compile(r"\s*(?P<column>[^!<>=]+?)\s*(?P<sign>!=|<=|>=|=|<|>)(?![<>=])\s*(?P<value>.*?)\s*", re.DOTALL)
 _NUMBER = r"^\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*$"
 
 

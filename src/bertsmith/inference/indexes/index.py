@@ -29,14 +29,14 @@ from bertsmith.inference.search.rankings import Ranking
 from bertsmith.inference.search.request import BUILDING, MANIFEST
 
 KIND = "bertsmith index"
-_SEGMENT = {"name": str, "rows": int, "removed": str, "num_removed": int, "probes": int, "recall": float}
+SEGMENT_SHAPE = {"name": str, "rows": int, "removed": str, "num_removed": int, "probes": int, "recall": float}
 _SHAPE = {
     "kind": str,
     "model": str,
-    "made_of": {},
+    "made_of": {"pooling": str, "max_length": int},
     "width": int,
     "columns": [str],
-    "segments": [_SEGMENT],
+    "segments": [SEGMENT_SHAPE],
     "changes": int,
 }
 
@@ -78,7 +78,7 @@ class Manifest:
                 expected=f"the manifest of an index in '{path}'", found=fault or "another file", fix="restore it"
             )
         require_format(values, path)
-        segments = [SegmentRecord(**{name: each[name] for name in _SEGMENT}) for each in values["segments"]]
+        segments = [SegmentRecord(**{name: each[name] for name in SEGMENT_SHAPE}) for each in values["segments"]]
         known = ("model", "made_of", "width", "columns", "changes")
         return Manifest(segments=segments, **{name: values[name] for name in known})
 
@@ -123,6 +123,7 @@ class Index:
         Args:
             queries: [Q, D], normalized.
         """
+        top = max(1, min(top, len(self.ids)))
         rankings = [each.search(queries, top, self._where, exact=self._exact) for each in self.segments]
         return merged([no_rows(len(queries)), *rankings], [0, *self._starts], top)
 

@@ -8,6 +8,7 @@
 Letters: n rows.
 """
 
+import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -58,8 +59,11 @@ class Rows:
     """The rows of a segment."""
 
     def __init__(self, folder: Path) -> None:
-        self.table = pa.ipc.open_file(pa.memory_map(str(folder / ROWS))).read_all()
-        self._ids = np.load(folder / IDS, mmap_mode="r")
+        with refused_if_damaged(folder):
+            self.table = pa.ipc.open_file(pa.memory_map(str(folder / ROWS))).read_all()
+            self._ids = np.load(folder / IDS, mmap_mode="r", allow_pickle=False)
+            if self._ids.dtype != _ID or len(self._ids) != len(self.table):
+                raise ValueError(f"{len(self.table):,} rows and another number of ids")
 
     def texts(self, start: int, stop: int) -> list[str]:
         """The texts of some rows."""
@@ -95,6 +99,17 @@ class Rows:
                 id = self.table[ID][row].as_py()
                 if len(other.find([id])[0]):
                     raise _twice(id)
+
+
+@contextlib.contextmanager
+def refused_if_damaged(segment: Path) -> Iterator[None]:
+    """Names the folder of a segment in the message if a file in it cannot be read."""
+    try:
+        yield
+    except (OSError, EOFError, ValueError, RuntimeError) as error:
+        raise InputError(
+            expected=f"a whole segment in '{segment}'", found=str(error), fix="build the index again, or restore it"
+        ) from None
 
 
 def _twice(id: str) -> InputError:

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.base.core.errors import InputError
 from bertsmith.inference.indexes.filters import Condition
-from bertsmith.inference.indexes.rows import Rows
+from bertsmith.inference.indexes.rows import Rows, refused_if_damaged
 from bertsmith.inference.search.cells import CELLS, Cells, has_faiss
 from bertsmith.inference.search.rankings import NO_PASSAGE, Ranking, best, nearest_vectors
 
@@ -53,13 +52,11 @@ class Segment:
 
     def __init__(self, index: Path, record: SegmentRecord) -> None:
         self.folder, self.record = index / record.name, record
-        try:
-            self.rows = Rows(self.folder)
+        self.rows = Rows(self.folder)
+        with refused_if_damaged(self.folder):
             self.vectors = np.load(self.folder / VECTORS, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise self._damaged(str(error)) from None
-        if len(self.vectors) != record.rows or len(self.rows.table) != record.rows:
-            raise self._damaged(f"{len(self.rows.table):,} rows and {len(self.vectors):,} vectors")
+            if len(self.vectors) != record.rows or len(self.rows.table) != record.rows:
+                raise ValueError(f"{len(self.rows.table):,} rows and {len(self.vectors):,} vectors")
 
     @functools.cached_property
     def present(self) -> Mask | None:
@@ -67,7 +64,8 @@ class Segment:
         if not self.record.removed:
             return None
         mask = np.ones(self.record.rows, dtype=bool)
-        mask[np.load(self.folder / self.record.removed)] = False
+        with refused_if_damaged(self.folder):
+            mask[np.load(self.folder / self.record.removed, allow_pickle=False)] = False
         return mask
 
     def numbers(self) -> Iterator[int]:
@@ -77,7 +75,10 @@ class Segment:
     @functools.cached_property
     def cells(self) -> Cells | None:
         """Its cells; None if it has none, or faiss is not installed."""
-        return Cells.open(self.folder / CELLS, self.vectors) if self.record.probes and has_faiss() else None
+        if not self.record.probes or not has_faiss():
+            return None
+        with refused_if_damaged(self.folder):
+            return Cells.open(self.folder / CELLS, self.vectors)
 
     def search(self, queries: Floats, top: int, where: Sequence[Condition] = (), *, exact: bool = False) -> Ranking:
         """The nearest rows of each query by cosine, at most `top`.
@@ -91,9 +92,21 @@ class Segment:
         for condition in where:
             mask = condition.mask(self.rows.table)
             allowed = mask if allowed is None else allowed & mask
-        share = 1.0 if allowed is None else np.count_nonzero(allowed) / len(allowed)
-        if self.cells is not None and not exact and share > _FEW:  # so many cells that as many rows are compared
-            return self.cells.search(queries, top, math.ceil(self.record.probes / share), allowed)
+        count = self.record.rows if allowed is None else int(np.count_nonzero(allowed))
+        share = count / self.record.rows
+        if self.cells is None or exact or share <= _FEW:
+            return self._compared(queries, top, allowed)
+        probes = math.ceil(self.record.probes / share)  # so many cells that as many rows are compared
+        ranking = self.cells.search(queries, top, probes, allowed)
+        # The cells next to a query may have fewer rows than are to be ranked.
+        short = np.count_nonzero(ranking.places != NO_PASSAGE, axis=1) < min(top, count)
+        if short.any():
+            whole = self._compared(queries[short], top, allowed)
+            ranking.places[short], ranking.scores[short] = whole.places, whole.scores
+        return ranking
+
+    def _compared(self, queries: Floats, top: int, allowed: Mask | None) -> Ranking:
+        """The nearest rows of each query, of all that are allowed."""
         if allowed is None:
             return nearest_vectors(queries, self.vectors, top)
         numbers = np.flatnonzero(allowed)
@@ -102,11 +115,6 @@ class Segment:
         ranking = nearest_vectors(queries, Chosen(self.vectors, numbers), top)  # type: ignore[arg-type]
         places = np.where(ranking.places == NO_PASSAGE, NO_PASSAGE, numbers[ranking.places])
         return dataclasses.replace(ranking, places=places)
-
-    def _damaged(self, reason: str) -> InputError:
-        return InputError(
-            expected=f"a whole segment in '{self.folder}'", found=reason, fix="build the index again, or restore it"
-        )
 
 
 class Chosen:

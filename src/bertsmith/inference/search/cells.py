@@ -33,7 +33,7 @@ _BLOCK = 65_536  # rows
 _TRIED = 256  # rows as queries
 _RANKED = 10
 _CANDIDATES = 4  # a ranked row, whose stored vectors are compared
-_QUERIES = 256
+_COMPARED = 2**14  # candidates whose vectors are in memory together
 _TIE = 1e-5  # rows whose scores differ by less are as near
 
 Floats = npt.NDArray[np.float32]
@@ -121,9 +121,12 @@ class Cells:
 
     @staticmethod
     def open(path: Path, vectors: Stored) -> "Cells":
-        """The cells in a file, which is memory-mapped."""
+        """The cells in a file, which is memory-mapped; a ValueError or RuntimeError if it is damaged."""
         module = _faiss()
-        return Cells(module.read_index(str(path), module.IO_FLAG_MMAP_IFC), vectors)
+        index = module.read_index(str(path), module.IO_FLAG_MMAP_IFC)
+        if index.ntotal != len(vectors):
+            raise ValueError(f"cells of {index.ntotal:,} rows and {len(vectors):,} vectors")
+        return Cells(index, vectors)
 
     @staticmethod
     def of_bytes(data: npt.NDArray[np.uint8], vectors: Stored) -> "Cells":
@@ -143,9 +146,9 @@ class Cells:
             bits = np.packbits(allowed, bitorder="little")
             settings.sel = selector = module.IDSelectorBitmap(bits)  # noqa: F841  (must live until the search ends)
         count = min(max(_CANDIDATES * top, 4 * _RANKED), len(self.vectors))
-        parts = []
-        for start in range(0, len(queries), _QUERIES):
-            part = np.ascontiguousarray(queries[start : start + _QUERIES], dtype=np.float32)
+        parts, step = [], max(1, _COMPARED // count)
+        for start in range(0, len(queries), step):
+            part = np.ascontiguousarray(queries[start : start + step], dtype=np.float32)
             _, rows = self._index.search(part, count, params=settings)
             close = np.asarray(self.vectors[np.maximum(rows, 0)], dtype=np.float32)  # [q, count, D]
             scores = np.einsum("qcd,qd->qc", close, part)

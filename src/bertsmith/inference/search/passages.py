@@ -62,12 +62,14 @@ class Record(NamedTuple):
         text: empty if the record has none.
         location: where it is, for messages.
         fields: the values of all columns of a table, by name.
+        is_numbered: whether the id is the number of the record, as the file has no ids.
     """
 
     id: str
     text: str
     location: str
     fields: Mapping[str, str] = {}
+    is_numbered: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,7 +105,7 @@ def read_text_set(
     """
     texts: dict[str, str] = {}
     skipped = 0
-    for id, text, location, _ in read_records(
+    for id, text, location, *_ in read_records(
         path, kind=kind, text_column=text_column, option=option, encoding=encoding
     ):
         if not text:
@@ -152,7 +154,7 @@ def read_records(
         )
     reading = EncodingSettings(encoding=encoding)
     lines = enumerate(TextLines(path, reading=reading, may_drop=False) if is_large else lines_of(text), start=1)
-    return (Record(str(number), line.strip(), line_of(path, number)) for number, line in lines)
+    return (Record(str(number), line.strip(), line_of(path, number), is_numbered=True) for number, line in lines)
 
 
 def read_judgements(path: Path, *, encoding: str = UTF_8) -> Judgements:
@@ -261,7 +263,7 @@ def _table_records(path: Path, text_column: str | None, option: str, encoding: s
                 )
         heading = row.values.get(title, "") if title not in (None, text) else ""
         id = row.values[id_column] if id_column else str(number)
-        yield Record(id, _titled(heading, row.values[text]), row.location, row.values)
+        yield Record(id, _titled(heading, row.values[text]), row.location, row.values, id_column is None)
 
 
 def folder_records(folder: Path, kind: str = "passages", encoding: str = UTF_8) -> Iterator[Record]:
