@@ -4,6 +4,7 @@
 itself there, so that padding plays no part. Answers are compared within 1e-4 of their largest number; both are fp32.
 """
 
+import copy
 import dataclasses
 import json
 import tempfile
@@ -46,6 +47,7 @@ ROPES = (
     {"rope_type": "linear", "rope_theta": 500.0, "factor": 2.0},
     {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5},
 )
+TURNS = (*ROPES, {"type": "linear", "factor": 3.0}, {"rope_type": "dynamic", "factor": 2.0})  # of all layers
 ABSENT = (
     "layer_norm_eps", "hidden_act", "pad_token_id", "type_vocab_size", "norm_eps", "hidden_activation", "layer_types",
     "rope_parameters", "local_attention", "classifier_pooling", "embedding_size", "num_hidden_groups", "afn",
@@ -105,8 +107,11 @@ OWN: dict[str, dict[str, tuple[Any, ...]]] = {
         "decoder_bias": (True, False), "rope": ROPES, "sparse_prediction": (False, True),
         "layer_types": (None, "global", "local", "mixed"),
     },
-    "nomic_bert": {"rotary": ROPES, "head_dim": (None, 4, 8)},
-    "gte": {"rotary": (*ROPES, {"rope_type": "dynamic", "rope_theta": 500.0, "factor": 2.0})},
+    "nomic_bert": {"rope_parameters": TURNS, "rope_scaling": TURNS, "rope_theta": (50.0,), "head_dim": (None, 4, 8)},
+    "gte": {
+        "rope_parameters": TURNS, "rope_scaling": TURNS, "rope_theta": (50.0,), "type_vocab_size": (0, 1, 2),
+        "use_memory_efficient_attention": (True,), "unpad_inputs": (True,),
+    },
 }  # fmt: skip
 NAMES = {
     "openai-gpt": {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"},
@@ -114,6 +119,7 @@ NAMES = {
 }
 DISENTANGLED = {"relative_attention": True, "pos_att_type": "p2c|c2p", "position_buckets": 4, "type_vocab_size": 0}
 WITH_SEGMENTS = ("bert", "electra", "albert", "roberta", "deberta-v2", "nomic_bert", "gte")
+LATE = ("quantization_config", "pruned_heads", "torch_dtype", "rope_scaling")  # set in the file alone
 USUAL = 3  # changed keys at most, so that most folders are not refused
 
 
@@ -140,16 +146,14 @@ def models(draw: st.DrawFn) -> tuple[str, str, dict[str, Any], int]:
 
 def write(path: Path, architecture: str, head: str, values: dict[str, Any], seed: int) -> None:
     """The folder of a model of `transformers`; what that library refuses raises whatever it raises."""
-    values = {"vocab_size": 41, "pad_token_id": 1, "hidden_dropout_prob": 0.0, **values}
-    late = {name: values.pop(name) for name in ("quantization_config", "pruned_heads", "torch_dtype") if name in values}
+    values = {"vocab_size": 41, "pad_token_id": 1, "hidden_dropout_prob": 0.0, **copy.deepcopy(values)}
+    late = {name: values.pop(name) for name in LATE if name in values}
     removed = values.pop("absent", "")
     kinds = values.pop("layer_types", None)
     if kinds is not None:
         every = {"global": 1, "local": 99, "mixed": 2}[kinds]
         layers = range(values["num_hidden_layers"])
         values["layer_types"] = ["full_attention" if n % every == 0 else "sliding_attention" for n in layers]
-    if rope := values.pop("rotary", None):
-        values["rope_parameters"] = dict(rope)
     if rope := values.pop("rope", None):
         values["rope_parameters"] = {"full_attention": dict(rope), "sliding_attention": {"rope_type": "default"}}
     config = transformers.AutoConfig.for_model(architecture, **values)
@@ -243,8 +247,8 @@ def compare(architecture: str, head: str, values: dict[str, Any], seed: int) -> 
             write(path, architecture, head, values, seed)
         except Exception:  # noqa: BLE001 - whatever that library raises for what it cannot compute
             return False
-        segments = max(1, values.get("type_vocab_size", 1))
-        ids, kinds = rows(seed, segments if architecture in WITH_SEGMENTS else 1, 5)
+        segments = max(1, values.get("type_vocab_size", 1)) if architecture in WITH_SEGMENTS else 1
+        ids, kinds = rows(seed, segments, 5)
         try:
             outputs = ours(path, head, ids, kinds)
         except BertsmithError as error:

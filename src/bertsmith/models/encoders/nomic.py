@@ -86,7 +86,8 @@ class NomicBertConfig(RotaryConfig):
         if values.get("rotary_scaling_factor") is not None:
             trained = values.get("max_trained_positions") or _TRAINED
             require_number("max_trained_positions", trained, above=0)
-            changed["max_position_embeddings"] = min(trained, changed.get("max_position_embeddings", trained))
+            longest = changed.get("max_position_embeddings") or trained
+            changed["max_position_embeddings"] = min(trained, longest) if isinstance(longest, int) else longest
         return super().from_dict(changed)
 
 

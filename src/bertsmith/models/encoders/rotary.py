@@ -61,13 +61,14 @@ class RotaryConfig(EncoderConfig):
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The configuration in a `config.json`, with the fields of `transformers` 4 or 5."""
         values = dict(values)
-        rope = values.get("rope_parameters") or values.get("rope_scaling") or {}
+        rope = values.get("rope_scaling") or values.get("rope_parameters") or {}
+        scaled = ("linear", *cls.rope_kinds())
         kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, Mapping) else None
-        known = {"rope_type", "type", "rope_theta", *(("factor",) if kind != "default" else ())}
-        if not isinstance(rope, Mapping) or kind not in ("default", "linear", *cls.rope_kinds()) or set(rope) - known:
+        known = {"rope_type", "type", "rope_theta", *(("factor",) if kind in scaled else ())}
+        if kind not in ("default", *scaled) or set(rope) - known or (kind in scaled and rope.get("factor") is None):
             raise ConfigError(
-                expected=f"rotary positions of a {cls.display_name}: a rope_theta, and a rope_type default, or linear "
-                "with a factor",
+                expected=f"rotary positions of a {cls.display_name}: a rope_theta, and a rope_type default, or "
+                f"{' or '.join(scaled)} with a factor",
                 found=repr(rope)[:80],
                 fix="use another model",
             )
@@ -82,7 +83,7 @@ class RotaryConfig(EncoderConfig):
             )
         if kind == "default":
             return result
-        require_number("factor", rope.get("factor"), above=0)
+        require_number("factor", rope["factor"], above=0)
         theta, divisor = cls.scaled(kind, rope["factor"], result)
         return dataclasses.replace(result, rope_theta=theta, rope_factor=divisor)
 
