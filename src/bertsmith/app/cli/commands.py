@@ -291,7 +291,7 @@ COMMANDS = (
         "bertsmith index my-text/village.txt --model my-run/model --out my-index",
         misplaced="pass the model with --model, and the folder of the index with --out",
     ),
-    Command(indexes.remove, "index remove", "bertsmith index remove my-index --id 1"),
+    Command(indexes.remove, "index remove", "bertsmith index remove my-index --id village.txt:1"),
     Command(indexes.compact, "index compact", "bertsmith index compact my-index"),
     Command(
         search.search,
