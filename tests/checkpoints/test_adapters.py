@@ -40,6 +40,7 @@ from tasks.test_interchange import CLASSES, peer_logits
 TARGETS = {
     "nomic_bert": ["q_proj", "v_proj", "gate_proj"],
     "gte": ["q_proj", "v_proj", "gate_proj"],
+    "eurobert": ["q_proj", "k_proj", "gate_proj"],
     "distilbert": ["q_lin", "v_lin", "lin2"],
     "albert": ["query", "ffn_output"],
     "mpnet": ["q", "v"],
@@ -48,7 +49,7 @@ TARGETS = {
 }
 OF_BERT = ["query", "value", "attention.output.dense"]
 TYPES = {"single": "SEQ_CLS", "number": "SEQ_CLS", "tags": "TOKEN_CLS", "answer": "QUESTION_ANS"}
-EVERY = [(name, "single") for name in (*WITH_HEADS, "nomic_bert", "gte")] + [
+EVERY = [(name, "single") for name in (*WITH_HEADS, "nomic_bert", "gte", "eurobert")] + [
     ("bert", kind) for kind in ("number", "tags", "answer")
 ]
 RUNTIME = choose("cpu", "fp32")

@@ -308,6 +308,7 @@ WITHOUT_HEADS = {
     "deberta-v2": ("mlm", "pooler"),
     "nomic_bert": ("mlm", "pooler"),
     "gte": ("mlm", "pooler"),
+    "eurobert": ("mlm", "pooler"),
 }
 
 

@@ -19,6 +19,7 @@ from bertsmith.models.encoders.deberta import DebertaConfig
 from bertsmith.models.encoders.distilbert import DistilBertConfig
 from bertsmith.models.encoders.electra import ElectraConfig
 from bertsmith.models.encoders.elmo import ElmoConfig
+from bertsmith.models.encoders.eurobert import EuroBertConfig
 from bertsmith.models.encoders.gpt import GptConfig
 from bertsmith.models.encoders.gte import GteConfig
 from bertsmith.models.encoders.modernbert import ModernBertConfig
@@ -65,6 +66,7 @@ OTHERS = (
     "deberta-v2",
     "nomic_bert",
     "gte",
+    "eurobert",
 )
 WITH_OWN_TOKENIZER = (
     "albert",
@@ -73,6 +75,7 @@ WITH_OWN_TOKENIZER = (
     "mpnet",
     "deberta-v2",
     "gte",
+    "eurobert",
 )  # as transformers writes it, in one file
 CLASS_PREFIXES = {
     "distilbert": "DistilBert",
@@ -85,6 +88,7 @@ CLASS_PREFIXES = {
     "deberta-v2": "DebertaV2",
     "nomic_bert": "NomicBert",
     "gte": "Gte",
+    "eurobert": "EuroBert",
 }
 HEADS = (
     "Model",
@@ -128,6 +132,8 @@ def peer_tokenizer(architecture: str) -> transformers.PreTrainedTokenizerFast:
     """The tokenizer of `transformers` for an architecture whose vocabulary is not that of the samples."""
     if architecture == "modernbert":
         return modern_tokenizer()
+    if architecture == "eurobert":
+        return llama_tokenizer()
     if architecture == "albert":
         return transformers.AlbertTokenizer(vocab=unigram_pieces(["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]))
     if architecture == "deberta-v2":
@@ -156,6 +162,46 @@ def modern_tokenizer() -> transformers.PreTrainedTokenizerFast:
         tokenizer_object=learner._tokenizer,
         model_input_names=["input_ids", "attention_mask"],
         **{f"{name}_token": piece for name, piece in special.items()},
+    )
+
+
+@functools.cache
+def llama_tokenizer() -> transformers.PreTrainedTokenizerFast:
+    """A byte-level BPE with the splits of Llama 3 and the special pieces of EuroBERT."""
+    start, end, mask = "<|begin_of_text|>", "<|end_of_text|>", "<|mask|>"
+    splits = (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+        r"|\s+(?!\S)|\s+"
+    )
+    learner = tokenizers.Tokenizer(tokenizers.models.BPE(ignore_merges=True))
+    learner.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
+        [
+            tokenizers.pre_tokenizers.Split(tokenizers.Regex(splits), "isolated"),
+            tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    learner.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=420,
+        min_frequency=1,
+        special_tokens=[start, end, mask],
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    learner.train_from_iterator(_LINES, trainer)
+    row = tokenizers.processors.TemplateProcessing(
+        single=f"{start} $A {end}",
+        pair=f"{start} $A {end} {start}:1 $B:1 {end}:1",
+        special_tokens=[(piece, learner.token_to_id(piece)) for piece in (start, end)],
+    )
+    learner.post_processor = tokenizers.processors.Sequence([tokenizers.processors.ByteLevel(trim_offsets=True), row])
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=learner,
+        model_input_names=["input_ids", "attention_mask"],
+        bos_token=start,
+        eos_token=end,
+        pad_token=end,
+        mask_token=mask,
     )
 
 
@@ -239,6 +285,9 @@ def config_of(architecture: str, *, dropout: float = 0.1) -> EncoderConfig:
         return NomicBertConfig(**shape, vocab_size=pieces, max_position_embeddings=64, rope_factor=1.25)
     if architecture == "gte":
         return GteConfig(**shape, vocab_size=pieces, max_position_embeddings=64, rope_theta=20.0)
+    if architecture == "eurobert":
+        # Two heads share keys and values.
+        return EuroBertConfig(**shape, vocab_size=pieces, max_position_embeddings=64, num_key_value_heads=2)
     kind = {"roberta": RobertaConfig, "xlm-roberta": XlmRobertaConfig, "mpnet": MpnetConfig}[architecture]
     return kind(**shape, vocab_size=pieces, max_position_embeddings=66)
 

@@ -340,6 +340,9 @@ class GraphEncoder:
             nodes.node("Reshape", nodes.dense(source, f"{name}.{part}"), nodes.integers(0, 0, -1, size))
             for source, part in ((asking, "query"), (hidden, "key"), (hidden, "value"))
         )
+        if (shared := self.config.hidden_size // self.config.key_width) > 1:  # of several heads of queries in a row
+            heads = nodes.integers(*(head // shared for head in range(self.config.num_attention_heads)))
+            key, value = (nodes.node("Gather", x, heads, axis=2) for x in (key, value))
         query = self.turned(nodes.node("Transpose", query, perm=[0, 2, 1, 3]), turns[0])  # [B, A, Q, d]
         if turns[1] is not None:
             key = self.turned(nodes.node("Transpose", key, perm=[0, 2, 1, 3]), turns[1])

@@ -174,6 +174,8 @@ class _Heads:
         `models/heads/head_blocks.py`.
         """
         if reads == "pooler":
+            if self.config.pools_first:
+                return self.mean(self.pool(hidden), self.real(mask))
             pools_mean = self.config.pools_mean
             return self.pool(self.mean(hidden, self.real(mask)) if pools_mean else self.first_token(hidden))
         if reads == "cls":
@@ -288,6 +290,8 @@ class _Heads:
         if kind == "transform":
             changed = self.nodes.activation(self.nodes.dense(hidden, "mlm.transform"), self.config.head_act)
             hidden = self.nodes.norm(changed, "mlm.norm")
+        if kind == "untied":
+            return self.nodes.dense(hidden, "mlm.output")
         table = "bert.embeddings.word.weight"
         if tied and not self.nodes.in_memory:
             turned = self.nodes.node("Transpose", self.nodes.parameter(table), perm=[1, 0])

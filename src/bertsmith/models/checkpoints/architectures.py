@@ -15,6 +15,7 @@ from bertsmith.base.core.registry import Registry, imported
 from bertsmith.base.core.settings import require_known
 from bertsmith.models.checkpoints.transformers_folder import encoder_type
 from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.model_files.row_json import OF_LLAMA
 from bertsmith.models.model_files.sentencepiece_file import (
     OF_ALBERT,
     describe_albert,
@@ -105,6 +106,11 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "nomic_bert": Architecture(module="nomic", prefix="NomicBert"),
     "gte": Architecture(
         module="gte", prefix="Gte", read_tokenizer=functools.partial(read_tokenizer, describe=describe_xlm_roberta)
+    ),
+    "eurobert": Architecture(
+        module="eurobert",
+        prefix="EuroBert",
+        read_tokenizer=functools.partial(read_tokenizer, usual=OF_LLAMA, has_segments=False),
     ),
     "mpnet": Architecture(module="mpnet", prefix="Mpnet", encoder_module="mpnet_model"),
     "deberta-v2": Architecture(

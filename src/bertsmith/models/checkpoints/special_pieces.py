@@ -25,7 +25,7 @@ def with_special_pieces(folder: ModelFolder) -> ModelFolder:
     Their vectors are drawn at random; with the layer of a task they are all that fine-tuning adds.
     """
     tokenizer, config = folder.tokenizer, folder.config
-    if not isinstance(tokenizer, PipelineTokenizer) or tokenizer.template.end:
+    if not isinstance(tokenizer, PipelineTokenizer) or tokenizer.template.start or tokenizer.template.end:
         return folder
     pieces, name = (START, DELIMITER, CLASSIFY), "bert.embeddings.word.weight"
     first = config.vocab_size  # rows that only fill up the table stay where they are

@@ -163,7 +163,7 @@ def config_json(
         **config.to_dict(),
         "is_decoder": config.is_causal,
         "dtype": "float32" if opening.task or metadata.gives_vectors else stored,
-        "tie_word_embeddings": not config.two_directions,
+        "tie_word_embeddings": not config.two_directions and config.piece_head != "untied",
     }
     # A single output needs one label, or transformers builds two outputs.
     labels = metadata.labels or (("LABEL_0",) if metadata.task == "regression" else ())

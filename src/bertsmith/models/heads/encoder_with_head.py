@@ -18,7 +18,7 @@ from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.registry import Registry
 from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.heads.own_head import OwnHead, new_own_head
-from bertsmith.models.heads.row_vectors import apart_of_rows, pair_of_rows, pool_rows
+from bertsmith.models.heads.row_vectors import apart_of_rows, pair_of_rows, pool_rows, pooler_of_rows
 from bertsmith.models.parts.batch import Batch, Read
 from bertsmith.models.parts.encoder import Encoder, Trace
 from bertsmith.models.parts.head_inputs import ATTENTION, MAX, READER_UNITS
@@ -40,6 +40,7 @@ PIECE_HEADS = Registry[Callable[..., nn.Module]](
         "table": "models.heads.piece_heads:TableHead",
         "directions": "models.heads.piece_heads:DirectionsHead",
         "tied": "models.heads.piece_heads:TiedHead",
+        "untied": "models.heads.piece_heads:UntiedHead",
     }
 )
 _READERS = Registry[Callable[..., nn.Module]](
@@ -281,9 +282,10 @@ class EncoderForTask(_OnEncoder):
             hidden = hidden[read.positions]
         if head.uses_pooler(self.config):
             if pools_mean:
-                hidden = pool_rows(hidden, batch.lengths)
-            counts = (1,) * batch.num_rows if read is None else read.counts
-            hidden = self.encoder.pool(dropped(hidden, noise, self.config.pooled_dropout, counts))
+                hidden = pooler_of_rows(self.encoder, hidden, batch.lengths)
+            else:
+                counts = (1,) * batch.num_rows if read is None else read.counts
+                hidden = self.encoder.pool(dropped(hidden, noise, self.config.pooled_dropout, counts))
         elif head.has_reader:
             assert trace is not None
             hidden = self._read_states(trace, batch, read, noise)  # [N, 512] or [R, 2C]

@@ -1,6 +1,6 @@
-"""The heads that score the pieces of the vocabulary: the masked-LM head of BERT, and the word table alone.
+"""The heads that score the pieces of the vocabulary: the masked-LM head of BERT, the word table alone, and others.
 
-All of them use the word table; GPT's has no parameters of its own.
+GPT's has no parameters of its own.
 
 Letters: M positions, D width, E width of the embeddings, V vocabulary.
 
@@ -80,6 +80,18 @@ class DirectionsHead(nn.Module):
             assert targets is not None
             return sampled_logits(half, self.weight, self.bias, targets, sample)
         return F.linear(half, self.weight.to(half.dtype), self.bias.to(half.dtype))
+
+
+class UntiedHead(nn.Module):
+    """The logits over the vocabulary come from an output layer of its own, without a bias."""
+
+    def __init__(self, config: "EncoderConfig") -> None:
+        super().__init__()
+        self.output = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+
+    def forward(self, hidden: Tensor, word_table: Tensor) -> Tensor:
+        """Logits [M, V] for hidden states [M, D]."""
+        return linear(hidden, self.output)
 
 
 class TiedHead(nn.Module):

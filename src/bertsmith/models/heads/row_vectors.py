@@ -11,12 +11,20 @@ import torch
 from torch import Tensor
 
 from bertsmith.models.parts.batch import Batch
+from bertsmith.models.parts.encoder import Encoder
 
 
 def pool_rows(hidden: Tensor, lengths: tuple[int, ...], how: str = "mean") -> Tensor:
     """The mean or "max" [N, D] of the hidden states [T, D] of each row, at least in fp32."""
     exact = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
     return torch.segment_reduce(exact, how, lengths=torch.tensor(lengths, device=hidden.device))
+
+
+def pooler_of_rows(encoder: Encoder, hidden: Tensor, lengths: tuple[int, ...]) -> Tensor:
+    """The pooled output [N, D] of an encoder whose pooler reads the hidden states [T, D] of all tokens."""
+    if encoder.config.pools_first:
+        return pool_rows(encoder.pool(hidden), lengths)
+    return encoder.pool(pool_rows(hidden, lengths))
 
 
 def pair_of_rows(hidden: Tensor, batch: Batch) -> Tensor:

@@ -31,6 +31,9 @@ TOKENIZER_FILES = (
 
 BYTE_LEVEL = SpecialPieces(pad="<pad>", unk="<unk>", cls="<s>", sep="</s>", mask="<mask>")  # as RoBERTa spells them
 ONLY_UNKNOWN = SpecialPieces(pad="", unk="<unk>", cls="", sep="", mask="")  # those of GPT
+OF_LLAMA = SpecialPieces(  # of version 3, whose pieces cover all bytes; the mask is EuroBERT's
+    pad="<|end_of_text|>", unk="", cls="<|begin_of_text|>", sep="<|end_of_text|>", mask="<|mask|>"
+)
 HEAD: Mapping[str, Any] = {"version": "1.0", "truncation": None, "padding": None}  # of a `tokenizer.json`
 _FIRST: Mapping[str, Any] = {"Sequence": {"id": "A", "type_id": 0}}
 
@@ -46,6 +49,15 @@ def added_json(piece: str, id: int | None) -> dict[str, Any]:
         "normalized": False,
         "special": True,
     }
+
+
+def in_one_segment(value: Any) -> Any:
+    """A post-processor with all pieces and texts in segment 0, for a model that has no segments."""
+    if isinstance(value, list):
+        return [in_one_segment(part) for part in value]
+    if isinstance(value, dict):
+        return {name: 0 if name == "type_id" else in_one_segment(part) for name, part in value.items()}
+    return value
 
 
 def template_json(

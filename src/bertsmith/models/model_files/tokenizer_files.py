@@ -22,6 +22,7 @@ from bertsmith.models.model_files.row_json import (
     PIPELINE,
     SWITCHES,
     VOCABULARY,
+    in_one_segment,
     template_json,
 )
 from bertsmith.models.model_files.tokenizer_classes import (
@@ -154,7 +155,12 @@ Describe = Callable[[Path], tuple[Path, dict[str, Any]] | None]
 
 
 def read_tokenizer(
-    folder: Path, metadata: ModelMetadata, usual: SpecialPieces = BYTE_LEVEL, describe: Describe | None = None
+    folder: Path,
+    metadata: ModelMetadata,
+    usual: SpecialPieces = BYTE_LEVEL,
+    describe: Describe | None = None,
+    *,
+    has_segments: bool = True,
 ) -> tuple[Tokenizer | None, list[str]]:
     """The tokenizer of a folder whose architecture has several kinds, and notes; None without a vocabulary."""
     file, lines = read_object(folder / PIPELINE), folder / VOCABULARY
@@ -172,7 +178,7 @@ def read_tokenizer(
         return read_wordpiece(folder, metadata)
     if (kind == "BPE" and model.get("end_of_word_suffix")) or (not file and _marks_ends(folder / PIECES)):
         return read_gpt_tokenizer(folder, metadata)
-    return read_pipeline(folder, metadata, usual, describe)
+    return read_pipeline(folder, metadata, usual, describe, has_segments=has_segments)
 
 
 def _model_of(file: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -191,13 +197,19 @@ def _marks_ends(path: Path) -> bool:
 
 
 def read_pipeline(
-    folder: Path, metadata: ModelMetadata, usual: SpecialPieces = BYTE_LEVEL, describe: Describe | None = None
+    folder: Path,
+    metadata: ModelMetadata,
+    usual: SpecialPieces = BYTE_LEVEL,
+    describe: Describe | None = None,
+    *,
+    has_segments: bool = True,
 ) -> tuple[Tokenizer | None, list[str]]:
     """The tokenizer in `tokenizer.json`, or a byte-level BPE from `vocab.json` and `merges.txt`.
 
     Args:
         usual: the special pieces, where the files do not name them.
         describe: returns an older file of the folder and the description in it, or None.
+        has_segments: whether the segments in its template of rows count.
     """
     file, source = read_object(folder / PIPELINE), folder / PIPELINE
     if not file:
@@ -213,7 +225,10 @@ def read_pipeline(
     _model_of(file, folder)
     chosen = class_of(folder)
     special = special_named(folder, usual if chosen is None else chosen.special)
-    return PipelineTokenizer(described(folder, file), special, source=f"'{source}'"), []
+    description = described(folder, file)
+    if not has_segments:
+        description["post_processor"] = in_one_segment(description.get("post_processor"))
+    return PipelineTokenizer(description, special, source=f"'{source}'"), []
 
 
 def _lines(path: Path) -> list[str]:

@@ -238,6 +238,11 @@ class EncoderConfig:
         """Whether the pooler reads the mean of all tokens of a row, instead of the position that represents it."""
         return False
 
+    @property
+    def pools_first(self) -> bool:
+        """Whether that mean is of what the pooler makes of each token, instead of what the pooler reads."""
+        return False
+
     @functools.cached_property
     def first_position(self) -> int:
         """The row of the position table for the first token of a row."""

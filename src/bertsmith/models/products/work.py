@@ -75,6 +75,6 @@ def forward_work(
         attention += 4 * encoder.config.hidden_size * float(((queries if is_last else lengths) * seen).sum())
     per_prediction = 0
     if head is not None and predictions:
-        per_prediction = encoder.word_table.numel()
+        per_prediction = 0 if encoder.config.piece_head == "untied" else encoder.word_table.numel()
         per_prediction += sum(part.numel() for part in head.parameters() if part.dim() == 2)
     return Work(layers=layers, attention=attention, head=2 * predictions * per_prediction)

@@ -21,7 +21,7 @@ from torch import Tensor
 from bertsmith.base.core.progress import Progress
 from bertsmith.base.machine.runtime import Runtime
 from bertsmith.base.storage.files import digest_bytes
-from bertsmith.models.heads.row_vectors import apart_of_rows, pair_of_rows, pool_rows
+from bertsmith.models.heads.row_vectors import apart_of_rows, pair_of_rows, pooler_of_rows
 from bertsmith.models.parts.batch import Batch, GatheredRows, Read
 from bertsmith.models.parts.encoder import Encoder, Trace
 from bertsmith.models.parts.head_inputs import APART, OF_TWO_TEXTS, PAIR, VECTORS_OF_PAIR
@@ -147,8 +147,9 @@ class FrozenEncoder(RowEncoder):
         """Vectors [N, width] from chosen hidden states: [T, n, D], or [N, n, D] where one position per row was read."""
         if pooling == "pooler":
             joined = choice.join(picked)
-            pools_mean = self.model.config.pools_mean
-            return self.model.pool(pool_rows(joined, batch.lengths) if pools_mean else joined).float()
+            if self.model.config.pools_mean:
+                return pooler_of_rows(self.model, joined, batch.lengths).float()
+            return self.model.pool(joined).float()
         mixed = choice.join(picked.float())
         if pooling in OF_ONE:
             return mixed

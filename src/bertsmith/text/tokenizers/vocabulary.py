@@ -70,8 +70,8 @@ class Vocabulary:
         self.special, self.whole, self.has_ids = special, whole, has_ids
         self.index = {piece: id for id, piece in enumerate(self.pieces)}
         _check(self.pieces, self.index, special, source)
-        # What the vocabulary does not have is unknown to it.
-        ids = (self.index[piece or special.unk] for piece in special)
+        # What the vocabulary does not have is unknown to it, and without a piece for that it is masked.
+        ids = (self.index[piece or special.unk or special.mask] for piece in special)
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = ids
         self.special_ids = frozenset(self.index[piece] for piece in special if piece)
         self.digest = digest_bytes(self._file_bytes())

@@ -59,7 +59,7 @@ def initialize_from_corpus(model: EncoderForPreTraining, corpus: Corpus, seed: i
 
 def _initialize(model: EncoderForPreTraining, corpus: Corpus, seed: int) -> None:
     counts = corpus.token_counts().astype(np.float64) + 1
-    if model.config.piece_head != "tied":  # that head has no bias
+    if model.config.piece_head not in ("tied", "untied"):  # which have no bias
         model.mlm.get_parameter("bias").copy_(torch.from_numpy(np.log(counts / counts.sum())))
     if model.config.two_directions:  # the vectors of its pieces are computed, and each direction reads the other way
         tell("initialized from the corpus: piece frequencies")
