@@ -22,7 +22,7 @@ from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
-from bertsmith.models.heads.row_vectors import pool_rows
+from bertsmith.models.heads.row_vectors import pooler_of_rows
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.config import ACTIVATIONS, POSITIONS, EncoderConfig
@@ -227,6 +227,8 @@ FORMS = [
     ("modernbert", {"classifier_pooling": "mean", "hidden_act": "gelu_new"}),
     ("modernbert", {"local_attention": 64, "global_rope_theta": 500.0}),
     ("modernbert", {"max_position_embeddings": 900, "local_attention": 16}),
+    *(("eurobert", {"classifier_pooling": name}) for name in ("bos", "mean", "late")),
+    ("eurobert", {"num_key_value_heads": 1, "rope_factor": 2.0, "num_hidden_layers": 1}),
     ("mpnet", {"max_position_embeddings": 302}),  # distances beyond the last range
     ("mpnet", {"relative_attention_num_buckets": 40, "num_hidden_layers": 1}),
     ("deberta-v2", {"share_att_key": True, "norm_rel_ebd": "none", "num_hidden_layers": 1}),
@@ -256,8 +258,10 @@ def test_every_form_of_the_encoder_is_the_same_in_onnx(
     classifier = {"classifier.weight": torch.eye(2, config.hidden_size), "classifier.bias": torch.zeros(2)}
     onnx.save_model(onnx_model(graph_of(config, tensors | classifier, "classification")), tmp_path / "pooled.onnx")
     with torch.inference_mode():
-        read = pool_rows(hidden, batch.lengths) if config.pools_mean else model.read_of_rows(batch).pick(hidden)
-        pooled = model.pool(read)[:, :2]
+        if config.pools_mean:
+            pooled = pooler_of_rows(model, hidden, batch.lengths)[:, :2]
+        else:
+            pooled = model.pool(model.read_of_rows(batch).pick(hidden))[:, :2]
     np.testing.assert_allclose(Session(tmp_path / "pooled.onnx")(inputs)["logits"], pooled, **NEAR)
 
 
