@@ -99,11 +99,7 @@ def test_heads_in_a_row_share_keys() -> None:
     keys = torch.arange(12.0).view(2, 6)
     assert for_all_heads(keys, 3, 12).tolist()[0] == [0, 1, 2, 0, 1, 2, 3, 4, 5, 3, 4, 5]
     layer = new_encoder(config_of("eurobert")).layers[0]
-    assert [tuple(part.weight.shape) for part in (layer.query, layer.key, layer.value)] == [
-        (32, 32),
-        (16, 32),
-        (16, 32),
-    ]
+    assert [len(part.weight) for part in (layer.query, layer.key, layer.value)] == [32, 16, 16]
 
 
 @given(st.text(st.sampled_from("the film was it's 1234 né中😀 \t\r\n.#") | st.characters(codec="utf-8"), max_size=40))
@@ -135,5 +131,6 @@ def test_the_rows_are_those_of_the_template_and_segments_do_not_count(ends: bool
 
 def test_a_word_without_pieces_is_masked_because_no_piece_stands_for_the_unknown() -> None:
     vocabulary = TOKENIZER.vocabulary
-    assert TOKENIZER.encode_repeated_words(["film", ""]).ids.tolist()[-1:] != [vocabulary.sep_id]
+    _, without = TOKENIZER.encode_repeated_words(["film", ""])
+    assert without.tolist() in ([vocabulary.mask_id], TOKENIZER.encode(" ").tolist())
     assert vocabulary.unk_id == vocabulary.mask_id

@@ -228,6 +228,12 @@ def read_pipeline(
     description = described(folder, file)
     if not has_segments:
         description["post_processor"] = in_one_segment(description.get("post_processor"))
+    model = description["model"]
+    if (
+        chosen is None and model.get("type") == "BPE" and model.get("unk_token") is None
+    ):  # whose pieces may be all bytes
+        known = {*model["vocab"], *(token["content"] for token in description["added_tokens"])}
+        special = special if special.unk in known else special._replace(unk="")
     return PipelineTokenizer(description, special, source=f"'{source}'"), []
 
 
