@@ -73,7 +73,9 @@ def test_a_model_says_what_it_reads_and_predicts(kind: str, tmp_path: Path) -> N
 
 
 def test_few_texts_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(BertsmithError, match="at least 20 later texts; found 3"):
+    with pytest.raises(BertsmithError, match="at least 20 different later texts; found 3"):
         bertsmith.drift(
             [{"text": text} for text in texts_of(KNOWN, 1)], [{"text": "a b"}, {"text": "c"}, {"text": "d"}]
         )
+    with pytest.raises(BertsmithError, match="at least 20 different later texts; found 1"):
+        bertsmith.drift([{"text": text} for text in texts_of(KNOWN, 1)], [{"text": "a b"}] * 40)

@@ -43,7 +43,7 @@ from bertsmith.tasks.task_data.unlabelled import read_unlabelled
 
 BEFORE, LATER = SIDES = ("training", "later")
 FOLDS = 5
-LEAST, MOST = 20, 10_000  # texts of a side that the test reads
+LEAST, MOST = 20, 10_000  # different texts of a side that the test needs, and texts that it reads
 _SHOWN = 50  # texts on the page
 _LONGEST_TEXT = 300  # characters of a text in the results
 _OF_LABELS = TaskSpec(kind="classification", name="classification", pair=None)  # without a model
@@ -93,7 +93,7 @@ def drift(request: DriftRequest) -> Drift:
     """How later texts, such as requests, differ from the texts that a model was trained on.
 
     Raises:
-        BertsmithError: a file or the model is invalid, or there are fewer than 20 texts; the message says which.
+        BertsmithError: a file or the model is invalid, or there are too few texts; the message says which.
     """
     if request.out is not None:
         require_unused(Path(request.out), "name another folder")
@@ -178,9 +178,9 @@ def _test(
     """The test of whether the texts differ, and the later texts, those least like the training texts first."""
     read: list[TextExample] = []
     for side, examples in zip(SIDES, (before, later), strict=True):
-        if len(examples) < LEAST:
+        if (different := len(set(map(whole_text, examples)))) < LEAST:
             raise InputError(
-                expected=f"at least {LEAST} {side} texts", found=f"{len(examples):,}", fix="name a larger file"
+                expected=f"at least {LEAST} different {side} texts", found=f"{different:,}", fix="name a larger file"
             )
         numbers = generator(seed, f"{side} texts").permutation(len(examples))[:MOST] if len(examples) > MOST else None
         if numbers is not None:
