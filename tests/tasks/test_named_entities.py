@@ -198,6 +198,7 @@ def test_threshold_and_overlap_choose_among_the_same_spans(folder: Path) -> None
         ([], "names of labels"),
         (["who", "who"], "different labels"),
         ([" "], "a blank one"),
+        (["\x00", "who"], r"names of labels in pieces; found '\\x00' without any"),
         (["a film " * 20], "labels of at most 21 pieces, which leave room for words .* found 1 label of 41 pieces"),
         ([f"it{number}" for number in range(15)], "found 15 labels of 30 pieces"),
     ],

@@ -146,6 +146,10 @@ class NamedEntitiesTask(EntitiesTask):
         prompts: dict[tuple[str, bool], Ids] = {}
         for is_described, forms in ((False, names), (True, texts)):
             for label, ids in zip(labels, tokenizer.encode_batch(forms), strict=True):
+                if not len(ids):  # of control characters alone, say
+                    raise InputError(
+                        expected="names of labels in pieces", found=f"{label!r} without any", fix="rename it"
+                    )
                 prompts[label, is_described] = np.append(ids, np.int32(vocabulary.mask_id))
         for of_file in sets:
             total = sum(len(prompts[label, True]) for label in of_file)
