@@ -1,5 +1,6 @@
 """Indexes on disk: built, extended, searched, interrupted."""
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable, Sequence
@@ -329,27 +330,36 @@ def test_conditions_choose_the_texts_that_meet_them(model: Path, texts: Path, tm
 @given(
     values=st.lists(st.one_of(st.none(), st.integers(-20, 20).map(str), st.sampled_from(["", "a", "b", " 7 ", "1e1"]))),
     sign=st.sampled_from(["=", "!=", "<", "<=", ">", ">="]),
-    value=st.one_of(st.integers(-20, 20).map(str), st.sampled_from(["a", "b"])),
+    value=st.one_of(st.integers(-20, 20).map(str), st.sampled_from(["a", "b", "7.0", ".5"])),
 )
 def test_a_condition_compares_as_python_does(values: list[str | None], sign: str, value: str) -> None:
     table = pa.table({"x": pa.array(values, pa.large_string())})
     (condition,) = conditions([f"x {sign} {value}"], ["x"])
-    assert condition.mask(table).tolist() == [_compared(each, sign, value) for each in values]
+    assert condition.mask(table).tolist() == [_compared(each or "", sign, value) for each in values]
 
 
-def _compared(value: str | None, sign: str, other: str) -> bool:
-    if value is None:
-        return sign == "!="
-    if sign in ("=", "!="):
-        return (value == other) == (sign == "=")
+def _compared(value: str, sign: str, other: str) -> bool:
     first: Any = value
     second: Any = other
-    if other not in ("a", "b"):
-        try:
-            first, second = float(value), float(other)
-        except ValueError:
-            return False
-    return bool({"<": first < second, "<=": first <= second, ">": first > second, ">=": first >= second}[sign])
+    with contextlib.suppress(ValueError):
+        first, second = float(value), float(other)
+    if sign in ("=", "!="):
+        return (first == second) == (sign == "=")
+    is_met = {"<": first < second, "<=": first <= second, ">": first > second, ">=": first >= second}[sign]
+    return bool(is_met and value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("x = 'New York'", "New York"), ('x="a = b"', "a = b"), ("x != ", ""), ("x = ''", "")]
+)
+def test_the_value_of_a_condition_may_be_quoted(text: str, value: str) -> None:
+    assert conditions([text], ["x"])[0].value == value
+
+
+@pytest.mark.parametrize("text", ["x >", "x == 3", "x <> 3", "x => 3", "x >= 3 and y = 4", "= 3", "x", "x > ''", ""])
+def test_what_is_no_condition_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="a condition such as"):
+        conditions([text], ["x", "y"])
 
 
 @pytest.fixture

@@ -96,6 +96,7 @@ def build_index(
     with locked_folder(folder):
         before = _before(folder, add=add, resume=resume)
         if resume and before is not None and not add:
+            tell(f"'{folder}' was finished before, so nothing was read; texts are added with --add")
             return _state(before)
         if before is not None and dict(before.made_of) != dict(made_of):
             other = [name for name in {**made_of, **before.made_of} if before.made_of.get(name) != made_of.get(name)]

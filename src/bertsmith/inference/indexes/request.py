@@ -50,7 +50,7 @@ class IndexRequest(Request, ComputeSettings, TableEncoding):
             self.add or self.model is not None,
             expected="a model that makes the vectors",
             found="none",
-            fix="name one with --model",
+            fix="name one with --model, or extend an index with --add",
         )
 
 
