@@ -103,3 +103,10 @@ def test_what_changes_the_answers_and_is_not_followed_is_refused(
     with pytest.raises(BertsmithError) as caught:
         read_config(values | changes)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["jina_embeddings_v3", "xlm-roberta"])
+def test_an_embedding_model_of_jina_is_refused(kind: str) -> None:
+    values = {**GTE, "model_type": kind, "position_embedding_type": "rotary"}
+    with pytest.raises(BertsmithError, match=r"found 'jina_embeddings_v3'|position_embedding_type 'rotary'"):
+        read_config(values)

@@ -90,7 +90,8 @@ def opening_of(
         why = "" if config.in_transformers else f"the architecture {config.display_name}, which transformers lacks"
         return Opening(tensors_of=tensors_of, only_here=why)
     why, in_onnx = _only_here(config, parts, metadata)
-    if not why and metadata.task == "choice" and "pooler" in parts and tensors_of == names.class_named("Model"):
+    reads_pooler = "pooler" in parts and metadata.reads == "pooler"
+    if not why and metadata.task == "choice" and reads_pooler and tensors_of == names.class_named("Model"):
         why, in_onnx = f"a choice through the pooler of {config.display_name}", EXACT
     return Opening(
         tensors_of=tensors_of,
