@@ -107,6 +107,6 @@ def test_what_changes_the_answers_and_is_not_followed_is_refused(
 
 @pytest.mark.parametrize("kind", ["jina_embeddings_v3", "xlm-roberta"])
 def test_an_embedding_model_of_jina_is_refused(kind: str) -> None:
-    values = {**GTE, "model_type": kind, "position_embedding_type": "rotary"}
+    values = {**GTE, "model_type": kind, "position_embedding_type": "rotary", "type_vocab_size": 1}
     with pytest.raises(BertsmithError, match=r"found 'jina_embeddings_v3'|position_embedding_type 'rotary'"):
         read_config(values)
