@@ -112,6 +112,11 @@ OWN: dict[str, dict[str, tuple[Any, ...]]] = {
         "rope_parameters": TURNS, "rope_scaling": TURNS, "rope_theta": (50.0,), "type_vocab_size": (0, 1, 2),
         "use_memory_efficient_attention": (True,), "unpad_inputs": (True,),
     },
+    "eurobert": {
+        "num_key_value_heads": (1, 2, 4), "rms_norm_eps": (1e-6, 1e-2), "rotary": ROPES, "head_dim": (None, 4, 8),
+        "attention_bias": (False, True), "mlp_bias": (False, True), "tie_word_embeddings": (False, True),
+        "classifier_pooling": ("bos", "mean", "late"),
+    },
 }  # fmt: skip
 NAMES = {
     "openai-gpt": {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"},
