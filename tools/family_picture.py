@@ -78,6 +78,7 @@ FAMILY = {
     "ModernBERT": Member(2024.9, 7, ("BERT",)),
     "Nomic BERT": Member(2024.1, 9, ("BERT",)),
     "GTE": Member(2024.6, 8, ("BERT",)),
+    "EuroBERT": Member(2025.2, 6, ("BERT",)),
 }
 _FIRST_YEAR = 2012  # older systems are drawn at the left edge, with their year
 _TRUNKS = ("BERT", "Sentence-BERT")  # their descendants branch off a vertical line
