@@ -76,9 +76,9 @@ FAMILY = {
     "SetFit": Member(2022.7, -1, ("Sentence-BERT",)),
     "static vectors": Member(2024.7, -2, ("Sentence-BERT",)),
     "ModernBERT": Member(2024.9, 7, ("BERT",)),
-    "Nomic BERT": Member(2024.1, 9, ("BERT",)),
-    "GTE": Member(2024.6, 8, ("BERT",)),
-    "EuroBERT": Member(2025.2, 6, ("BERT",)),
+    "Nomic BERT": Member(2024.1, 17, ("BERT",)),
+    "GTE": Member(2024.6, 18, ("BERT",)),
+    "EuroBERT": Member(2025.2, 19, ("BERT",)),
 }
 _FIRST_YEAR = 2012  # older systems are drawn at the left edge, with their year
 _TRUNKS = ("BERT", "Sentence-BERT")  # their descendants branch off a vertical line
@@ -86,7 +86,7 @@ _TRUNKS = ("BERT", "Sentence-BERT")  # their descendants branch off a vertical l
 
 def picture() -> Figure:
     """The systems as words, each at its year, with lines to what it descends from."""
-    figure = Figure(figsize=(12.5, 9.2), layout="constrained")
+    figure = Figure(figsize=(12.5, 10.2), layout="constrained")
     axes = figure.add_subplot()
     places = {name: (max(system.year, _FIRST_YEAR), system.lane) for name, system in FAMILY.items()}
     boxes = {}
@@ -109,8 +109,8 @@ def picture() -> Figure:
                 "connectionstyle": "angle,angleA=90,angleB=0,rad=4" if is_branch else "arc3",
             }
             axes.annotate("", places[name], places[parent], arrowprops=line)
-    axes.set_xlim(_FIRST_YEAR - 0.8, 2025.7)
-    axes.set_ylim(-7.6, 16.6)
+    axes.set_xlim(_FIRST_YEAR - 0.8, 2025.9)
+    axes.set_ylim(-7.6, 19.6)
     axes.set_yticks([])
     axes.set_xticks(range(_FIRST_YEAR + 1, 2026))
     axes.spines[["top", "right", "left"]].set_visible(False)
