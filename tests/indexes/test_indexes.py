@@ -116,6 +116,33 @@ def test_removed_texts_are_not_found_and_compacting_keeps_every_answer(
     assert {path.name for path in folder.iterdir()} == {"index.json", Manifest.read(folder).segments[0].name}
 
 
+def test_an_open_index_answers_as_before_while_its_folder_changes(
+    model: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(building, "LEAST_ROWS", 25)
+    folder = tmp_path / "index"
+    build_index(texts, folder, model=model)
+    build_index(write_texts(tmp_path / "more.jsonl", 3, first=90), folder, add=True)
+    remove_from_index(folder, id=["t1"])
+    index = Index(folder)
+    queries = index.segments[0].vectors[:3].astype(np.float32)
+    before = index.search(queries, 30)
+    index = Index(folder)
+    remove_from_index(folder, id=["t2", "t13"])
+    compact_index(folder, segment_rows=100)
+    after = index.search(queries, 30)
+    assert np.array_equal(after.places, before.places)
+    assert np.array_equal(after.scores, before.scores)
+
+
+def test_a_folder_with_an_index_of_another_program_is_one_of_texts(model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    (folder / "index.json").write_text('{"pages": []}')
+    (folder / "a.txt").write_text("anna was in rome\n")
+    assert search_passages(folder, ["anna"], model=model)[0].passages[0].id == "a"
+
+
 def test_an_index_can_lose_all_its_texts(model: Path, tmp_path: Path) -> None:
     folder, texts = tmp_path / "index", write_texts(tmp_path / "two.jsonl", 2)
     build_index(texts, folder, model=model)
@@ -416,7 +443,7 @@ def test_without_faiss_all_rows_are_compared(
     texts, folder = write_texts(tmp_path / "texts.jsonl", 20), tmp_path / "index"
     build_index(texts, folder, model=model)
     assert "faiss is not installed" in capsys.readouterr().err
-    assert Index(folder).recall == 1
+    assert Manifest.read(folder).recall == 1
     assert len(ids_of(folder, "anna", top=100)) == 20
     monkeypatch.setattr(building, "has_faiss", cells.has_faiss)
     compact_index(folder)

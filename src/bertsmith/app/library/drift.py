@@ -10,9 +10,7 @@ A bag of words is fitted to tell training texts from later ones, and tested on o
 `tasks.metrics.two_samples`.
 """
 
-import csv
 import dataclasses
-import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,7 +28,7 @@ from bertsmith.base.core.randomness import generator
 from bertsmith.base.core.requests import takes
 from bertsmith.base.core.tables import local_path
 from bertsmith.base.pages import html
-from bertsmith.base.storage.files import write_json, write_text
+from bertsmith.base.storage.files import write_csv, write_json
 from bertsmith.base.storage.locks import require_unused
 from bertsmith.recipes.audit.out_of_fold import bag_features
 from bertsmith.tasks.datasets.examples import Example, TextExample, whole_text
@@ -211,11 +209,7 @@ def _write(folder: Path, result: Drift) -> None:
     """Writes the results and the page."""
     folder.mkdir(parents=True, exist_ok=True)
     columns = ["probability", "text", "location"]
-    stream = io.StringIO(newline="")
-    csv.writer(stream, lineterminator="\n").writerows(
-        [columns, *([text[name] for name in columns] for text in result.unlike)]
-    )
-    write_text(folder / "unlike.csv", stream.getvalue())
+    write_csv(folder / "unlike.csv", [columns, *([text[name] for name in columns] for text in result.unlike)])
     write_json(folder / "drift.json", dict(result.report))
     unlike = [[f"{text['probability']:.4f}", text["text"]] for text in result.unlike[:_SHOWN]]
     html.write_page(

@@ -12,10 +12,8 @@ it is another one.
 Letters: E examples, Q queries, P passages.
 """
 
-import csv
 import dataclasses
 import functools
-import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,7 +29,7 @@ from bertsmith.base.core.progress import counted
 from bertsmith.base.core.requests import takes
 from bertsmith.base.core.tables import local_path
 from bertsmith.base.pages import html
-from bertsmith.base.storage.files import write_json, write_text
+from bertsmith.base.storage.files import write_csv, write_json
 from bertsmith.base.storage.locks import require_unused
 from bertsmith.inference.indexes.index import Manifest
 from bertsmith.inference.predictors.predictor import Predictor
@@ -329,11 +327,7 @@ def _bytes(source: str | Path) -> int | None:
 def _write(folder: Path, result: Upgrade) -> None:
     """Writes the results and the page."""
     folder.mkdir(parents=True, exist_ok=True)
-    stream = io.StringIO(newline="")
-    csv.writer(stream, lineterminator="\n").writerows(
-        [_COLUMNS, *([change[name] for name in _COLUMNS] for change in result.changes)]
-    )
-    write_text(folder / "changes.csv", stream.getvalue())
+    write_csv(folder / "changes.csv", [_COLUMNS, *([change[name] for name in _COLUMNS] for change in result.changes)])
     write_json(folder / "upgrade.json", dict(result.report))
     header = ["text", "old", "new", "moved"]
     rows = [

@@ -6,14 +6,16 @@ again.
 """
 
 import contextlib
+import csv
 import dataclasses
 import hashlib
+import io
 import json
 import os
 import re
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -182,6 +184,13 @@ def write_text(path: Path, text: str) -> None:
     """Writes `text` as UTF-8, atomically."""
     with atomic_file(path) as file:
         file.write(text.encode("utf-8"))
+
+
+def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> None:
+    """Writes rows of cells, the header first, as CSV, atomically."""
+    stream = io.StringIO(newline="")
+    csv.writer(stream, lineterminator="\n").writerows(rows)
+    write_text(path, stream.getvalue())
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -21,8 +21,8 @@ from bertsmith.base.storage.files import atomic_file, misfit, read_object, remov
 from bertsmith.base.storage.locks import LOCK_FILE, is_unused, locked_folder
 from bertsmith.inference.indexes.index import SEGMENT_SHAPE, Manifest
 from bertsmith.inference.indexes.rows import ID, TEXT, Rows, write_rows
-from bertsmith.inference.indexes.segment import VECTORS, Segment, SegmentRecord
-from bertsmith.inference.search.cells import CELLS, LEAST_ROWS, RECALL, SEED, Cells, has_faiss, write_cells
+from bertsmith.inference.indexes.segment import VECTORS, Ints, Segment, SegmentRecord
+from bertsmith.inference.search.cells import CELLS, LEAST_ROWS, SEED, Cells, has_faiss, write_cells
 from bertsmith.inference.search.passages import Record
 from bertsmith.inference.search.request import BUILDING, MANIFEST
 from bertsmith.inference.vectors.embedder import Embedder
@@ -31,7 +31,6 @@ from bertsmith.tasks.datasets.values import brief
 from bertsmith.tasks.metrics.vectors import unit
 from bertsmith.text.tokenizers.pack import truncation_note
 
-ROWS_PER_SEGMENT = 2**20
 _BLOCK = 2048  # texts whose vectors are computed and saved together
 _SEGMENT = "segment-{:06d}"
 _STARTED = {"made_of": {}, "sources": {}, "rows_per_segment": int, "segments": [SEGMENT_SHAPE], "columns": [str]}
@@ -47,7 +46,7 @@ class IndexChange:
         added, removed: rows.
         rows: how many there are now.
         segments: their number.
-        recall: see `Index.recall`.
+        recall: see `Manifest.recall`.
     """
 
     added: int
@@ -79,8 +78,8 @@ def build_index(
     sources: Mapping[str, str],
     add: bool = False,
     resume: bool = False,
-    recall: float = RECALL,
-    rows_per_segment: int = ROWS_PER_SEGMENT,
+    recall: float,
+    rows_per_segment: int,
 ) -> IndexChange:
     """Builds an index, or adds rows to one; a row whose id is in the index replaces that row.
 
@@ -141,25 +140,23 @@ def remove_rows(folder: Path, ids: Sequence[str]) -> IndexChange:
         return _replaced(folder, dataclasses.replace(before, segments=segments, changes=number), before)
 
 
-def compact_index(folder: Path, *, recall: float = RECALL, rows_per_segment: int = ROWS_PER_SEGMENT) -> IndexChange:
+def compact_index(folder: Path, *, recall: float, rows_per_segment: int) -> IndexChange:
     """Joins small segments and writes those again of which many rows were removed; no vector is computed."""
     with locked_folder(folder, create=False):
         before = _finished(folder)
         _clean(folder, before)
         kept = [each for each in before.segments if _is_good(each, rows_per_segment)]
-        parts = [Segment(folder, each) for each in before.segments if each not in kept]
+        parts = [Segment(folder, each, is_searched=False) for each in before.segments if each not in kept]
         if len(parts) == 1 and not parts[0].record.num_removed and _has_cells(parts[0].record):
             kept, parts = list(before.segments), []
-        rows = ((part, row) for part in parts for row in part.numbers())
         segments = []
-        for count in itertools.count(_next(before)):
-            if not (chosen := list(itertools.islice(rows, rows_per_segment))):
-                break
-            name = _SEGMENT.format(count)
+        for number, pieces in enumerate(_regrouped(parts, rows_per_segment), start=_next(before)):
+            name = _SEGMENT.format(number)
             (folder / name).mkdir()
-            write_rows(folder / name, (_record(part, row) for part, row in chosen), before.columns)
-            _write_vectors_of(folder / name, before.width, {}, functools.partial(_stored, chosen))
-            segments.append(_with_cells(folder, SegmentRecord(name=name, rows=len(chosen)), recall))
+            records = itertools.chain.from_iterable(part.rows.records(rows) for part, rows in pieces)
+            count = write_rows(folder / name, records, before.columns)
+            _write_vectors_of(folder / name, before.width, {}, functools.partial(_stored, pieces))
+            segments.append(_with_cells(folder, SegmentRecord(name=name, rows=count), recall))
         manifest = dataclasses.replace(before, segments=[*kept, *segments], changes=before.changes + 1)
         return _replaced(folder, manifest, before)
 
@@ -376,9 +373,9 @@ def _without(
     """The records of segments without the rows of these ids, and the ids that no segment has."""
     missing, removed = list(dict.fromkeys(ids)), dict[str, Any]()
     for record in records:
-        positions, rows = Rows(folder / record.name).find(missing)
-        present = Segment(folder, record).present
-        is_there = np.ones(len(rows), dtype=bool) if present is None else present[rows]
+        segment = Segment(folder, record, is_searched=False)
+        positions, rows = segment.rows.find(missing)
+        is_there = np.ones(len(rows), dtype=bool) if segment.present is None else segment.present[rows]
         removed[record.name] = rows[is_there]
         gone = set(positions[is_there].tolist())
         missing = [id for position, id in enumerate(missing) if position not in gone]
@@ -410,7 +407,7 @@ def _state(manifest: Manifest, *, added: int = 0, removed: int = 0) -> IndexChan
         removed=removed,
         rows=manifest.rows,
         segments=len(manifest.segments),
-        recall=min((each.recall for each in manifest.segments), default=1.0),
+        recall=manifest.recall,
     )
 
 
@@ -430,11 +427,23 @@ def _next(manifest: Manifest | None) -> int:
     return 0 if manifest is None else 1 + max((int(each.name[-6:]) for each in manifest.segments), default=-1)
 
 
-def _record(part: Segment, row: int) -> Record:
-    values = part.rows.table.slice(row, 1).to_pylist()[0]
-    return Record(values[ID], values[TEXT], "", values)
+def _regrouped(parts: Sequence[Segment], size: int) -> Iterator[list[tuple[Segment, Ints]]]:
+    """The rows of segments that are not removed, in groups of `size` rows: segments, and the numbers of their rows."""
+    group, room = list[tuple[Segment, Ints]](), size
+    for part in parts:
+        rows = part.numbers()
+        while len(rows):
+            group.append((part, rows[:room]))
+            rows, room = rows[room:], room - len(group[-1][1])
+            if not room:
+                yield group
+                group, room = [], size
+    if group:
+        yield group
 
 
-def _stored(rows: Sequence[tuple[Segment, int]], first: int) -> Iterator[Any]:
-    for start in range(first, len(rows), _BLOCK):
-        yield np.stack([part.vectors[row] for part, row in rows[start : start + _BLOCK]]).astype(np.float32)
+def _stored(pieces: Sequence[tuple[Segment, Ints]], first: int) -> Iterator[Any]:
+    assert not first, "a new segment"
+    for part, rows in pieces:
+        for start in range(0, len(rows), _BLOCK):
+            yield part.vectors[rows[start : start + _BLOCK]].astype(np.float32)

@@ -66,11 +66,7 @@ def conditions(texts: Sequence[str], columns: Sequence[str]) -> list[Condition]:
     result = []
     for text in texts:
         match = _FORM.fullmatch(text)
-        value = (
-            None
-            if match is None
-            else next(part for part in match.group("single", "double", "plain") if part is not None)
-        )
+        value = "" if match is None else match[match.lastgroup or ""]  # quoted or not
         if match is None or (match["sign"] in _ORDER and not value):
             raise ConfigError(
                 expected="a condition such as 'year >= 2020' or 'language = en'",
@@ -79,5 +75,5 @@ def conditions(texts: Sequence[str], columns: Sequence[str]) -> list[Condition]:
             )
         if match["column"] not in columns:
             raise ConfigError.unknown("column of the index", match["column"], columns)
-        result.append(Condition(match["column"], match["sign"], value or ""))
+        result.append(Condition(match["column"], match["sign"], value))
     return result

@@ -91,6 +91,11 @@ class Manifest:
         """The number of rows that are not removed."""
         return sum(each.rows - each.num_removed for each in self.segments)
 
+    @property
+    def recall(self) -> float:
+        """The share of the nearest rows that a search finds, as measured when it was built; of its worst segment."""
+        return min((each.recall for each in self.segments), default=1.0)
+
 
 class Index:
     """An index that is searched; its rows are numbered through its segments, removed ones included.
@@ -112,11 +117,6 @@ class Index:
         self.ids, self.texts = _Column(self.table[ID]), _Column(self.table[TEXT])
         self._where = conditions(where, self.table.schema.names)
 
-    @property
-    def recall(self) -> float:
-        """The share of the nearest rows that a search finds, as measured when it was built; of its worst segment."""
-        return min((each.recall for each in self.manifest.segments), default=1.0)
-
     def search(self, queries: Floats, top: int) -> Ranking:
         """The nearest rows of each query by cosine.
 
@@ -126,10 +126,6 @@ class Index:
         top = max(1, min(top, len(self.ids)))
         rankings = [each.search(queries, top, self._where, exact=self._exact) for each in self.segments]
         return merged([no_rows(len(queries)), *rankings], [0, *self._starts], top)
-
-    def row(self, number: int) -> dict[str, str | None]:
-        """All columns of a row."""
-        return dict(self.table.slice(number, 1).to_pylist()[0])
 
 
 class _Column(Sequence[str]):

@@ -2,7 +2,7 @@
 
 ::
 
-    rows.arrow   id: string, text: large_string, and the other columns of the table, all large_string
+    rows.arrow   id, text, and the other columns of the table, all large_string
     ids.npy      (hash, row) of every id, uint64 and uint32, sorted by hash; finds a row by its id
 
 Letters: n rows.
@@ -20,6 +20,7 @@ import pyarrow as pa
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.storage.files import atomic_file
 from bertsmith.inference.search.passages import Record
+from bertsmith.tasks.datasets.blocks import sized_blocks
 from bertsmith.tasks.datasets.values import brief
 
 ROWS, IDS = "rows.arrow", "ids.npy"
@@ -39,7 +40,7 @@ def write_rows(folder: Path, records: Iterable[Record], columns: Sequence[str]) 
     schema = pa.schema([(name, pa.large_string()) for name in (ID, TEXT, *columns)])
     hashes: list[npt.NDArray[np.uint64]] = []
     with atomic_file(folder / ROWS) as file, pa.ipc.new_file(file, schema) as writer:
-        for batch in _batches(records):
+        for batch in sized_blocks(records, lambda record: len(record.text), _BATCH):
             ids = [record.id for record in batch]
             others = [[record.fields.get(name) for record in batch] for name in columns]
             values = [ids, [record.text for record in batch], *others]
@@ -68,6 +69,12 @@ class Rows:
     def texts(self, start: int, stop: int) -> list[str]:
         """The texts of some rows."""
         return list(self.table[TEXT].slice(start, stop - start).to_pylist())
+
+    def records(self, rows: Ints) -> Iterator[Record]:
+        """Some rows, int64 [n], as records."""
+        for start in range(0, len(rows), _BATCH):
+            for values in self.table.take(rows[start : start + _BATCH]).to_pylist():
+                yield Record(values[ID], values[TEXT], "", values)
 
     def find(self, ids: Sequence[str]) -> tuple[Ints, Ints]:
         """The positions in `ids` of those that are in the segment, and their rows, both int64."""
@@ -114,17 +121,6 @@ def refused_if_damaged(segment: Path) -> Iterator[None]:
 
 def _twice(id: str) -> InputError:
     return InputError(expected="a unique id for every text", found=f"{brief(id)} twice", fix="rename one")
-
-
-def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
-    batch: list[Record] = []
-    for record in records:
-        batch.append(record)
-        if len(batch) == _BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 def _hashes(ids: Sequence[str]) -> npt.NDArray[np.uint64]:

@@ -4,9 +4,8 @@ Letters: n rows, D width, Q queries, k ranked rows.
 """
 
 import dataclasses
-import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,37 +47,33 @@ class SegmentRecord:
 
 
 class Segment:
-    """A segment that is searched."""
+    """A segment whose files are open, so that a change of the index that removes them does not disturb a search.
 
-    def __init__(self, index: Path, record: SegmentRecord) -> None:
+    Args:
+        is_searched: whether its cells are opened, too.
+
+    Attributes:
+        present: the rows that are not removed, bool [n]; None if all are there.
+        cells: None if it has none, or faiss is not installed.
+    """
+
+    def __init__(self, index: Path, record: SegmentRecord, *, is_searched: bool = True) -> None:
         self.folder, self.record = index / record.name, record
         self.rows = Rows(self.folder)
         with refused_if_damaged(self.folder):
             self.vectors = np.load(self.folder / VECTORS, mmap_mode="r", allow_pickle=False)
             if len(self.vectors) != record.rows or len(self.rows.table) != record.rows:
                 raise ValueError(f"{len(self.rows.table):,} rows and {len(self.vectors):,} vectors")
+            self.present: Mask | None = None
+            if record.removed:
+                self.present = np.ones(record.rows, dtype=bool)
+                self.present[np.load(self.folder / record.removed, allow_pickle=False)] = False
+            has_cells = is_searched and record.probes > 0 and has_faiss()
+            self.cells = Cells.open(self.folder / CELLS, self.vectors) if has_cells else None
 
-    @functools.cached_property
-    def present(self) -> Mask | None:
-        """The rows that are not removed, bool [n]; None if all are there."""
-        if not self.record.removed:
-            return None
-        mask = np.ones(self.record.rows, dtype=bool)
-        with refused_if_damaged(self.folder):
-            mask[np.load(self.folder / self.record.removed, allow_pickle=False)] = False
-        return mask
-
-    def numbers(self) -> Iterator[int]:
+    def numbers(self) -> Ints:
         """The numbers of the rows that are not removed."""
-        return iter(range(self.record.rows) if self.present is None else np.flatnonzero(self.present).tolist())
-
-    @functools.cached_property
-    def cells(self) -> Cells | None:
-        """Its cells; None if it has none, or faiss is not installed."""
-        if not self.record.probes or not has_faiss():
-            return None
-        with refused_if_damaged(self.folder):
-            return Cells.open(self.folder / CELLS, self.vectors)
+        return np.arange(self.record.rows) if self.present is None else np.flatnonzero(self.present)
 
     def search(self, queries: Floats, top: int, where: Sequence[Condition] = (), *, exact: bool = False) -> Ranking:
         """The nearest rows of each query by cosine, at most `top`.
@@ -96,7 +91,7 @@ class Segment:
         share = count / self.record.rows
         if self.cells is None or exact or share <= _FEW:
             return self._compared(queries, top, allowed)
-        probes = math.ceil(self.record.probes / share)  # so many cells that as many rows are compared
+        probes = math.ceil(self.record.probes / share)  # as many rows are compared as without conditions
         ranking = self.cells.search(queries, top, probes, allowed)
         # The cells next to a query may have fewer rows than are to be ranked.
         short = np.count_nonzero(ranking.places != NO_PASSAGE, axis=1) < min(top, count)

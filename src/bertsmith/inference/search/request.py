@@ -8,6 +8,7 @@ from typing import Annotated
 from bertsmith.base.core.parameters import MODEL, TUNED_MODEL, ComputeSettings, optional
 from bertsmith.base.core.requests import Request, file_field, path_field
 from bertsmith.base.core.settings import Help, help_field, require, require_other
+from bertsmith.base.storage.outputs import INDEX_ADDITION, INDEX_MANIFEST
 from bertsmith.inference.vectors.request import LAYERS
 from bertsmith.text.documents.encodings import EncodingSettings, TableEncoding
 from bertsmith.text.documents.forms import FORMS
@@ -81,8 +82,8 @@ class RetrievalRequest(Request, ComputeSettings, TableEncoding):
 
 def is_index(path: Path | str) -> bool:
     """Whether a path is the folder of an index, finished or not."""
-    folder = Path(path)
-    return (folder / MANIFEST).is_file() or (folder / BUILDING).is_file()
+    files = ((Path(path) / MANIFEST, INDEX_MANIFEST), (Path(path) / BUILDING, INDEX_ADDITION))
+    return any(file.is_file() and kind.fits(file) for file, kind in files)
 
 
 def require_model(request: RetrievalRequest) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from bertsmith.base.core.settings import help_field, require, require_known
-from bertsmith.models.encoders.rotary import RotaryConfig, layer_rows
+from bertsmith.models.encoders.rotary import CLASSES, RotaryConfig, layer_rows
 from bertsmith.models.parts.config import LINEAR_LAYERS
 from bertsmith.models.parts.parameter_names import ParameterNames, Row, dense, output
 
@@ -121,5 +121,5 @@ NAMES = ParameterNames(
         "span": output("span", "qa_outputs", "2D"),
     },
     copies={},
-    classes={name: name for name in ("ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")},
+    classes=CLASSES,
 )

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 
 from bertsmith.base.core.settings import help_field
 from bertsmith.models.encoders.post_norm_names import post_norm_names
-from bertsmith.models.encoders.rotary import RotaryConfig, layer_rows
+from bertsmith.models.encoders.rotary import CLASSES, RotaryConfig, layer_rows
 
 _NTK = "ntk"
 
@@ -99,6 +99,6 @@ NAMES = dataclasses.replace(
         "mlp_ln": "post_mlp_layernorm",
         "lm_head.norm": "lm_head.layer_norm",
     },
-    classes={name: name for name in ("ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")},
+    classes=CLASSES,
     absent=lambda config, name: name == "bert.embeddings.segment.weight" and not config.type_vocab_size,
 )

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 from bertsmith.base.core.settings import help_field, require_number
 from bertsmith.models.encoders.post_norm_names import post_norm_names
-from bertsmith.models.encoders.rotary import RotaryConfig, layer_rows
+from bertsmith.models.encoders.rotary import CLASSES, RotaryConfig, layer_rows
 from bertsmith.models.parts.config import LINEAR_LAYERS
 from bertsmith.models.parts.parameter_names import layer_norm
 
@@ -133,5 +133,5 @@ NAMES = dataclasses.replace(
         "norm1": "post_attention_layernorm",
         "norm2": "post_mlp_layernorm",
     },
-    classes={name: name for name in ("ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")},
+    classes=CLASSES,
 )

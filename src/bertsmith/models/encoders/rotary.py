@@ -13,6 +13,8 @@ from bertsmith.base.core.settings import help_field, require, require_number
 from bertsmith.models.parts.config import LINEAR_LAYERS, EncoderConfig
 from bertsmith.models.parts.parameter_names import Row
 
+# The classes of `transformers` with BERT's names; it has none for choices and for questions.
+CLASSES = {name: name for name in ("ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")}
 _SHAPES = dict(zip(LINEAR_LAYERS, ("DD", "CD", "CD", "DD", "ID", "ID", "DI"), strict=True))
 
 

@@ -14,8 +14,6 @@ Letters: U rows, K labels, D columns, N chosen rows.
 Source: Scheffer, Decomain and Wrobel (2001), "Active Hidden Markov Models for Information Extraction", for the margin.
 """
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +22,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from bertsmith.base.storage.files import write_json, write_text
+from bertsmith.base.storage.files import write_csv, write_json, write_text
 from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.metrics.label_errors import Floats
 
@@ -74,13 +72,11 @@ def write_next(folder: Path, rows: Sequence[TextExample], labels: Sequence[str],
         (labels[number], round(float(row[number]), 4)) for row, number in zip(probabilities, best, strict=True)
     ]
     texts: list[dict[str, Any]] = [dict(zip(names, row.texts, strict=True)) for row in rows]
-    stream = io.StringIO(newline="")
-    table = csv.writer(stream, lineterminator="\n")
-    table.writerow(["location", *names, "label", "suggested", "probability"])
-    table.writerows(
+    header = ["location", *names, "label", "suggested", "probability"]
+    table = [
         [row.location, *row.texts, "", label, chance] for row, (label, chance) in zip(rows, suggested, strict=True)
-    )
-    write_text(folder / NEXT_TABLE, stream.getvalue())
+    ]
+    write_csv(folder / NEXT_TABLE, [header, *table])
     tasks = [
         {
             "data": text | {"location": row.location},

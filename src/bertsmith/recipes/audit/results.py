@@ -1,14 +1,12 @@
 """The files of an audit: the rows to look at, the corrected table, the page."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, quiet
-from bertsmith.base.storage.files import write_text
+from bertsmith.base.storage.files import write_csv
 from bertsmith.tasks.datasets.cells import LABEL_COLUMNS
 from bertsmith.tasks.datasets.label_cells import gold_of_cell
 from bertsmith.tasks.datasets.tables import label_column_of, read_table, text_columns
@@ -26,7 +24,7 @@ _LONGEST_TEXT = 300  # characters of a text on the page
 
 def write_issues(folder: Path, issues: Sequence[Mapping[str, Any]]) -> None:
     """Writes the rows to look at as a table."""
-    _write_csv(folder / ISSUES_FILE, COLUMNS, [[str(issue[name]) for name in COLUMNS] for issue in issues])
+    write_csv(folder / ISSUES_FILE, [COLUMNS, *([issue[name] for name in COLUMNS] for issue in issues)])
 
 
 def write_corrected(folder: Path, table: Path, columns: ColumnSettings, suggested: Mapping[str, str]) -> None:
@@ -50,7 +48,7 @@ def write_corrected(folder: Path, table: Path, columns: ColumnSettings, suggeste
         if changed is not None:
             cells |= {label: changed, BEFORE: cells[BEFORE] or cells[label]}
         lines.append(list(cells.values()))
-    _write_csv(folder / CORRECTED_FILE, [*names, BEFORE], lines)
+    write_csv(folder / CORRECTED_FILE, [[*names, BEFORE], *lines])
 
 
 def require_names(table: Path, columns: ColumnSettings, labels: Mapping[str, Sequence[str]]) -> None:
@@ -75,12 +73,6 @@ def require_names(table: Path, columns: ColumnSettings, labels: Mapping[str, Seq
                 brief(row.values.get(label, "")),
                 "write names as a|b, each label in one spelling",
             )
-
-
-def _write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    stream = io.StringIO(newline="")
-    csv.writer(stream, lineterminator="\n").writerows([header, *rows])
-    write_text(path, stream.getvalue())
 
 
 def write_page(folder: Path, report: Mapping[str, Any], issues: Sequence[Mapping[str, Any]]) -> Path:
