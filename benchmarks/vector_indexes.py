@@ -147,7 +147,7 @@ def measured(engine: str, path: Path, rows: int, queries: int, threads: int) -> 
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         seconds, searches = ENGINES[engine](passages, folder, threads)
-        stored = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        stored = _size(folder)
         for name, search in searches:
             setting = name
             recall = np.mean(
@@ -168,6 +168,34 @@ def measured(engine: str, path: Path, rows: int, queries: int, threads: int) -> 
         "recall": round(float(recall), 4),
         "milliseconds": {str(share): round(1000 * float(np.quantile(times, share)), 2) for share in (0.5, 0.99)},
     }
+
+
+def of_command(texts: Path, model: str) -> dict[str, Any]:
+    """What `bertsmith index` takes for a file of texts, their vectors included, and what adding a hundredth takes."""
+    result: dict[str, Any] = {"model": Path(model).name}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder, more = Path(temporary) / "index", Path(temporary) / "more.txt"
+        lines = texts.read_text(encoding="utf-8").splitlines()
+        more.write_text("".join(f"{line}\n" for line in lines[: len(lines) // 100]), encoding="utf-8")
+        for name, arguments in (("build", [texts, "--model", model]), ("add", [more, "--add"])):
+            started = time.monotonic()
+            command = [sys.executable, "-m", "bertsmith", "index", *map(str, arguments), "--out", str(folder), "--json"]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            assert process.stdout is not None
+            change = json.loads(process.stdout.read())
+            usage = os.wait4(process.pid, 0)[2]
+            result[name] = {
+                "texts": change["added"],
+                "seconds": round(time.monotonic() - started, 1),
+                "peak_mib": round(usage.ru_maxrss / 1024),
+                "recall": round(change["recall"], 4),
+            }
+        result["bytes_per_text"] = round(_size(folder) / change["rows"])
+    return result
+
+
+def _size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 def _recall(rows: np.ndarray, passages: np.ndarray, query: np.ndarray, lowest: float) -> float:
@@ -192,6 +220,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--engines", default=",".join(ENGINES))
     parser.add_argument("--name", default="")
+    parser.add_argument("--texts", type=Path, help="with --model: time `bertsmith index` on this file, too")
+    parser.add_argument("--model")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -216,10 +246,14 @@ def main() -> None:
             results.append(json.loads(done.stdout.strip().splitlines()[-1]))
             print(results[-1], flush=True)
     kept = ("rows", "queries", "threads")
+    command = {} if options.texts is None else {"command": of_command(options.texts, options.model)}
+    print(command)
     described = machine()
     named = f"_{options.name}" if options.name else ""
     out = options.out or RESULTS / f"vector_indexes{named}_{machine_label(described)}.json"
-    write_json(out, {"machine": described, **{name: getattr(options, name) for name in kept}, "engines": results})
+    write_json(
+        out, {"machine": described, **{name: getattr(options, name) for name in kept}, "engines": results, **command}
+    )
 
 
 if __name__ == "__main__":
