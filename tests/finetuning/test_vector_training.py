@@ -283,5 +283,5 @@ def test_losses_of_vectors_are_refused_for_other_tasks(tmp_path: object) -> None
 
     base, examples = write_base_model(f"{tmp_path}/base"), examples_of("single", 8)
     chosen, data = dataclasses.replace(PRECISE, vector_loss="cosine"), TaskData(train=examples, dev=())
-    with pytest.raises(ConfigError, match="for --vector-loss and --widths"):
+    with pytest.raises(ConfigError, match="for --vectors, --vector-loss and --widths"):
         FinetuningJob.prepare(base, SPECS["single"], data, chosen, RecipeSettings())

@@ -308,7 +308,7 @@ def test_few_labels_are_checked_before_the_vectors_are_trained(base: str, tmp_pa
     for changes, message in (
         ({"dev": other}, "a known label"),
         ({"continue_minutes": 1.0}, "setfit by itself; found `continue_minutes`"),
-        ({"vector_loss": "cosent"}, "for `vector_loss`"),
+        ({"vector_loss": "cosent"}, "for `vectors`, `vector_loss`"),
         ({"resume": True}, "a run in"),
     ):
         with pytest.raises(BertsmithError, match=message):

@@ -160,11 +160,15 @@ def load_for_task(
         taken |= {
             name: folder.tensors[other] for name, other in starts_of(model.encoder, decoder) if other in folder.tensors
         }
-    if predicts and "mlm" not in folder.parts and config.piece_head != "tied":
+    if (predicts or head.pieces is not None) and "mlm" not in folder.parts and config.piece_head != "tied":
+        of_vectors = head.pieces is not None
         raise CheckpointError(
-            expected=f"a head that predicts pieces in '{folder.name}', for the auxiliary language-model loss",
+            expected=f"a head that predicts pieces in '{folder.name}', for "
+            + ("sparse vectors" if of_vectors else "the auxiliary language-model loss"),
             found=", ".join(folder.parts) or "no head",
-            fix="leave --language-model-loss out, or use the model as it was after pre-training",
+            fix="download the model again"
+            if of_vectors
+            else "leave --language-model-loss out, or use the model as it was after pre-training",
         )
     if keep_head and head.own is not None:
         _require_own_head(folder, head, state, taken)

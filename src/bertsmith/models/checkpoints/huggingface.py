@@ -38,6 +38,7 @@ from bertsmith.models.checkpoints.weights import (
     write_safetensors,
     zeros_like,
 )
+from bertsmith.models.heads.vector_forms import DENSE, VECTOR_FORMS
 from bertsmith.models.model_files.metadata import (
     METADATA,
     SAFETENSORS,
@@ -195,11 +196,14 @@ def write_model_folder(
 
 def write_recipe_of(folder: Path, config: EncoderConfig, metadata: ModelMetadata, *, lacks_pooler: bool) -> None:
     """Writes the files of sentence-transformers for a model that gives vectors."""
-    settings = (metadata.spec or {}).get("settings") or {}
+    spec = metadata.spec or {}
+    settings, form = spec.get("settings") or {}, VECTOR_FORMS[spec.get("vectors", DENSE)]
     write_recipe(
         folder,
         width=config.hidden_size,
         pooling=metadata.reads if metadata.task == SIMILARITY else "mean",
+        similarity=form.similarity_for(str(spec.get("objective"))),
+        of_pieces=form.of_pieces,
         max_length=longest_of(config, metadata),
         lacks_pooler=lacks_pooler and architecture_of(config).names.has_pooler,
         is_static=config.is_static,

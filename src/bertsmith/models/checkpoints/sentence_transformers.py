@@ -16,6 +16,7 @@ from typing import Any
 
 from bertsmith.base.core.errors import CheckpointError, nearest
 from bertsmith.base.storage.files import read_json, read_object, write_json
+from bertsmith.models.heads.head_spec import RELU
 
 MODULES = "modules.json"
 ABOUT = "config_sentence_transformers.json"
@@ -46,9 +47,9 @@ _OUTPUTS = {
 }
 VECTORS_TASK, PAIRS_TASK = _OUTPUTS
 _FOLLOWED = ("max_seq_length", "do_lower_case", "unpad_inputs", "modality_config")  # unpad_inputs changes no number
-_POOLING_FOLDER = "1_Pooling"
+_POOLING_FOLDER, _SPLADE_FOLDER = "1_Pooling", "1_SpladePooling"
 QUERY, DOCUMENT = "query", "document"  # names of prompts, as that library looks for them
-SENTENCE_TRANSFORMER, CROSS_ENCODER = "SentenceTransformer", "CrossEncoder"
+SENTENCE_TRANSFORMER, CROSS_ENCODER, SPARSE_ENCODER = "SentenceTransformer", "CrossEncoder", "SparseEncoder"
 _FOLDER_POOLINGS = ("mean", "cls", "max")
 _OLD_NAMES = {
     "pooling_mode_cls_token": "cls",
@@ -330,6 +331,8 @@ def write_recipe(
     pooling: str,
     max_length: int,
     prompts: Mapping[str, str],
+    similarity: str = "cosine",
+    of_pieces: bool = False,
     lacks_pooler: bool = False,
     is_static: bool = False,
 ) -> None:
@@ -337,6 +340,8 @@ def write_recipe(
 
     Args:
         prompts: by their names; empty ones are left out.
+        similarity: how two vectors are compared.
+        of_pieces: the vectors are weights of pieces, pooled from the logits of the masked-LM head (`SparseEncoder`).
         lacks_pooler: the encoder of `transformers` would have a pooler, but the folder has none.
         is_static: the encoder has one vector per piece. Its means are scaled to length 1, because that library does not
             count special pieces.
@@ -345,18 +350,26 @@ def write_recipe(
     kinds = [("", "Transformer"), (_POOLING_FOLDER, "Pooling")]
     if is_static:
         kinds = [("", "StaticEmbedding"), ("1_Normalize", "Normalize")]
+    if of_pieces:
+        kinds = [("", "MLMTransformer"), (_SPLADE_FOLDER, "SpladePooling")]
+    package = f"{_LIBRARY}sparse_encoder.models" if of_pieces else f"{_LIBRARY}models"
     modules = [
-        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        {"idx": number, "name": str(number), "path": path, "type": f"{package}.{kind}"}
         for number, (path, kind) in enumerate(kinds)
     ]
     write_json(folder / MODULES, modules)
     if not is_static:
-        without = {ARGUMENTS: {"add_pooling_layer": False}} if lacks_pooler else {}
+        without = {ARGUMENTS: {"add_pooling_layer": False}} if lacks_pooler and not of_pieces else {}
         write_json(folder / _ENCODER_SETTINGS, {"max_seq_length": max_length, "do_lower_case": False, **without})
     filled = {name: text for name, text in prompts.items() if text}
-    about = {"prompts": filled, "default_prompt_name": None, "similarity_fn_name": "cosine"}
+    kind = {"model_type": SPARSE_ENCODER} if of_pieces else {}
+    about = {**kind, "prompts": filled, "default_prompt_name": None, "similarity_fn_name": similarity}
     write_json(folder / ABOUT, about)
     if is_static:
+        return
+    if of_pieces:
+        (folder / _SPLADE_FOLDER).mkdir(exist_ok=True)
+        write_json(folder / _SPLADE_FOLDER / "config.json", {"pooling_strategy": pooling, "activation_function": RELU})
         return
     (folder / _POOLING_FOLDER).mkdir(exist_ok=True)
     modes = {name: mode == pooling for name, mode in _OLD_NAMES.items()}

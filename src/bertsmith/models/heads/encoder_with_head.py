@@ -154,7 +154,7 @@ class EncoderForTask(_OnEncoder):
         super().__init__(encoder)
         self.head = head
         config, outputs = encoder.config, head.outputs
-        if predicts:
+        if predicts or head.pieces is not None:
             self.mlm = PIECE_HEADS[config.piece_head](config)
         width = head.width(config.hidden_size)
         if head.has_blocks:
@@ -205,6 +205,8 @@ class EncoderForTask(_OnEncoder):
         """K, the numbers per position that a forward pass returns."""
         if self.head.is_decoder:
             return self.config.vocab_size
+        if self.head.pieces is not None:
+            return self.config.vocab_size
         return self.encoder.width if self.head.is_vector else self.head.outputs
 
     @property
@@ -246,7 +248,7 @@ class EncoderForTask(_OnEncoder):
         """Logits [R, K] at the positions that are read, or [T, K] at all positions if `read` is not given.
 
         A pooled head gives one row of logits per row of the batch, [N, K]; one whose result is a vector gives one
-        vector per row, [N, D] in the width of the encoder.
+        vector per row, [N, D] in the width of the encoder, or [N, V] with a number for each piece.
 
         Args:
             read: the positions; not used by a pooled head, because the encoder says which position represents a row.
@@ -297,6 +299,11 @@ class EncoderForTask(_OnEncoder):
             from bertsmith.models.heads.head_blocks import concat_of_rows
 
             hidden = concat_of_rows(hidden, batch, self.encoder.read_of_rows(batch))  # [N, 3D]
+        elif head.pieces is not None:
+            from bertsmith.models.heads.piece_weights import weights_of_rows
+
+            pieces = self.config.vocab_size
+            hidden = weights_of_rows(head.pieces, hidden, batch.lengths, pieces, self._piece_logits)  # [N, V]
         elif head.reads == MAX:
             hidden = pool_rows(hidden, batch.lengths, "max")  # [N, D]
         elif head.reads_all:
@@ -328,6 +335,12 @@ class EncoderForTask(_OnEncoder):
             return logits
         assert isinstance(layer, nn.Linear)
         return linear(hidden, layer)
+
+    def _piece_logits(self, hidden: Tensor) -> Tensor:
+        """The logits [T, V] of the masked-LM head at hidden states [T, D]."""
+        logits = self.mlm(hidden, self.encoder.word_table)
+        assert isinstance(logits, Tensor)
+        return logits
 
     def encode(
         self, batch: Batch, *, noise: Noise | None = None, dtype: torch.dtype | None = None, frozen: bool = False

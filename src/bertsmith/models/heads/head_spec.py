@@ -30,6 +30,18 @@ OBJECTIVES = ("cosine", "cosent", "ranking", "softmax", "infersent", "triplet", 
 COSINE, COSENT, RANKING, SOFTMAX, INFERSENT, TRIPLET, MARGIN = OBJECTIVES
 WITH_LAYER = (SOFTMAX, INFERSENT)  # whose labels a layer predicts that is left out of the model
 
+SUM = "sum"
+PIECE_POOLINGS = (MAX, SUM)
+RELU, LOG_RELU = PIECE_ACTIVATIONS = ("relu", "log1p_relu")  # the second has one logarithm more
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PieceWeights:
+    """How the logits at the tokens of a row become the weights of pieces, see `piece_weights.py`."""
+
+    pooling: str = MAX
+    activation: str = RELU
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Head:
@@ -43,6 +55,8 @@ class Head:
         is_pair: whether a row has two texts; asked only by a head with a BiLSTM.
         is_vector: whether that vector is the result itself. `outputs` is then of a layer on the vectors of two
             rows and their difference, which only training has; 0 for none.
+        pieces: how that vector, a weight for each piece of the vocabulary, is made of the logits of the masked-LM head;
+            None for a vector of the encoder's width.
         has_product: whether that layer also reads their product.
         cells: of that BiLSTM, in each direction.
         layers: the hidden states that it reads, a name or numbers as in `layer_choice`; "" for the learned mix of all.
@@ -64,6 +78,7 @@ class Head:
     own: "type[OwnHead] | None" = None
     is_pair: bool = False
     is_vector: bool = False
+    pieces: PieceWeights | None = None
     has_product: bool = False
     cells: int = READER_CELLS
     layers: str = ""

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertsmith.models.heads.head_spec import COSENT, COSINE, INFERSENT, MARGIN, RANKING, TRIPLET, WITH_LAYER
+from bertsmith.models.heads.vector_forms import BY_COSINE, SCALES
 from bertsmith.models.parts.layers import linear
 
 
@@ -28,13 +29,15 @@ class VectorLoss:
 
     Attributes:
         objective: cosine, cosent, ranking, softmax, infersent, triplet or margin.
-        scale: cosines are multiplied by it (cosent, ranking).
+        similarity: how two texts are compared (cosent, cosine, ranking, margin), see `vector_forms.SCALES`.
+        scale: similarities are multiplied by it (cosent, ranking).
         margin: by how much a text that does not belong has to be further away (triplet).
         widths: the loss is the mean over the whole vectors and their first numbers of these widths.
     """
 
     objective: str
-    scale: float = 20.0
+    similarity: str = BY_COSINE
+    scale: float = SCALES[BY_COSINE]
     margin: float = 1.0
     widths: Sequence[int] = ()
 
@@ -60,7 +63,8 @@ class VectorLoss:
     ) -> Tensor:
         first = counts.cumsum(0) - counts
         if self.objective == RANKING:
-            return _ranking(vectors, counts, first, targets, self.scale)
+            compared = F.normalize(vectors, dim=1) if self.similarity == BY_COSINE else vectors
+            return _ranking(compared, counts, first, targets, self.scale)
         anchors, seconds = vectors[first], vectors[first + 1]
         if self.objective in WITH_LAYER:
             parts = [anchors, seconds, (anchors - seconds).abs()]
@@ -70,16 +74,20 @@ class VectorLoss:
             others = vectors[first + 2]
             near, far = ((anchors - side).norm(dim=1) for side in (seconds, others))
             return F.relu(near - far + self.margin).sum() / total
-        cosines = F.cosine_similarity(anchors, seconds)
+        similar = self._similarity(anchors, seconds)
         if self.objective == MARGIN:
-            return (cosines - F.cosine_similarity(anchors, vectors[first + 2]) - targets).square().sum() / total
+            return (similar - self._similarity(anchors, vectors[first + 2]) - targets).square().sum() / total
         if self.objective == COSINE:
-            return (cosines - targets).square().sum() / total
+            return (similar - targets).square().sum() / total
         assert self.objective == COSENT, self.objective
         # log(1 + sum of exp(cosine of j - cosine of i)) over all pairs i, j of the step with a higher score of i.
-        scaled = cosines * self.scale
+        scaled = similar * self.scale
         wrong = (scaled[None, :] - scaled[:, None])[targets[:, None] > targets[None, :]]
         return torch.logsumexp(torch.cat([wrong.new_zeros(1), wrong]), dim=0)
+
+    def _similarity(self, first: Tensor, second: Tensor) -> Tensor:
+        """The similarity of each of the first texts and the second one in the same row, [U]."""
+        return F.cosine_similarity(first, second) if self.similarity == BY_COSINE else (first * second).sum(dim=1)
 
 
 def _softmax(parts: Sequence[Tensor], labels: Tensor, layer: nn.Module | None) -> Tensor:
@@ -102,8 +110,7 @@ def _ranking(vectors: Tensor, counts: Tensor, first: Tensor, ids: Tensor, scale:
     unit_of = torch.repeat_interleave(torch.arange(units, device=vectors.device), counts)[~is_first]  # [C]
     place_of = (torch.arange(len(vectors), device=vectors.device) - torch.repeat_interleave(first, counts))[~is_first]
     text_of = ids[unit_of, place_of]
-    unit_vectors = F.normalize(vectors, dim=1)
-    scores = unit_vectors[first] @ unit_vectors[~is_first].T * scale  # [U, C]
+    scores = vectors[first] @ vectors[~is_first].T * scale  # [U, C]
     unit = torch.arange(units, device=vectors.device)[:, None]
     is_equal = text_of[None, :] == ids[:, :1]
     has_equal_first, is_second = ids[:, :1] == ids[None, :, 0], ids[:, 1:2] == text_of[None, :]  # [U, U] and [U, C]

@@ -9,8 +9,9 @@ from bertsmith.base.core.progress import warn
 from bertsmith.base.core.settings import require
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.heads.head_spec import COSENT, COSINE, MARGIN, OBJECTIVES, RANKING, TRIPLET, WITH_LAYER, Head
-from bertsmith.models.model_files.metadata import OF_VECTORS
-from bertsmith.models.parts.head_inputs import ATTENTION, BILSTM, MAX, READERS
+from bertsmith.models.heads.vector_forms import DENSE, VECTOR_FORMS, VectorForm
+from bertsmith.models.model_files.metadata import OF_VECTORS, SIMILARITY
+from bertsmith.models.parts.head_inputs import ATTENTION, BILSTM, READERS
 from bertsmith.recipes.finetuning.settings import ENCODER, PROBE, RANDOM, SHARED, FinetuningSettings
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.task import GENERATION, TaskSpec
@@ -90,6 +91,8 @@ def require_divisible(head: Head, settings: FinetuningSettings) -> None:
         if settings.lora_rank is not None
         else "a loss of vectors with a layer of its own"
         if head.is_vector and head.outputs
+        else "vectors from the masked-LM head, which shares the word table with the encoder"
+        if head.pieces is not None
         else None
     )
     require(
@@ -214,20 +217,28 @@ def _with_vectors(spec: TaskSpec, settings: FinetuningSettings, folder: ModelFol
     Raises:
         ConfigError: the settings do not fit such a task, or ask for it in another task.
     """
-    has_vector_settings = settings.vector_loss is not None or settings.widths is not None
+    form = VECTOR_FORMS[settings.vectors]
+    has_vector_settings = (settings.vector_loss, settings.widths, settings.vectors) != (None, None, DENSE)
     if spec.kind not in OF_VECTORS:
         require(
             not has_vector_settings,
-            expected=f"the task {', '.join(_LOSSES)} for --vector-loss and --widths",
+            expected=f"the task {', '.join(_LOSSES)} for --vectors, --vector-loss and --widths",
             found=spec.title,
             fix="leave them out",
         )
         return spec
-    losses = _LOSSES.get(spec.name, OBJECTIVES)
+    require(
+        settings.vectors == DENSE or spec.kind == SIMILARITY,
+        expected=f"--vectors {DENSE} for the task {spec.name}",
+        found=settings.vectors,
+        fix="leave it out, or use --task pairs",
+    )
+    _require_form(form, settings, folder)
+    losses = tuple(loss for loss in _LOSSES.get(spec.name, OBJECTIVES) if loss in form.objectives)
     objective = settings.vector_loss or losses[0]
     require(
         objective in losses,
-        expected=f"vector_loss {' or '.join(losses)} for the task {spec.name}",
+        expected=f"vector_loss {' or '.join(losses)} for the task {spec.name} with --vectors {settings.vectors}",
         found=objective,
         fix=nearest(objective, losses),
     )
@@ -237,12 +248,13 @@ def _with_vectors(spec: TaskSpec, settings: FinetuningSettings, folder: ModelFol
         found=f"the label {spec.labels[0]!r} alone" if spec.labels else "pairs without labels",
         fix="use --vector-loss ranking, or name the column with --label-column",
     )
-    reads = settings.reads or "mean"
+    reads = settings.reads or form.reads[0]
+    allowed = [name for name in form.reads if name != "cls" or not folder.config.is_causal]
     require(
-        reads in ("mean", MAX) or (reads == "cls" and not folder.config.is_causal),
-        expected="reads as mean, max or, of an encoder in both directions, cls, for vectors of texts",
+        reads in allowed,
+        expected=f"reads as {' or '.join(allowed)} with --vectors {settings.vectors}",
         found=reads,
-        fix="use --reads mean",
+        fix=f"use --reads {allowed[0]}",
     )
     require(
         settings.freeze != "body" and not settings.language_model_loss,
@@ -253,9 +265,29 @@ def _with_vectors(spec: TaskSpec, settings: FinetuningSettings, folder: ModelFol
     return dataclasses.replace(
         spec,
         reads=reads,
+        vectors=settings.vectors,
         objective=objective,
         widths=_widths(settings.widths, folder.config.hidden_size),
         labels=spec.labels if objective in WITH_LAYER else (),
+    )
+
+
+def _require_form(form: VectorForm, settings: FinetuningSettings, folder: ModelFolder) -> None:
+    """Returns if the model can give vectors of a form, with these settings."""
+    require(
+        form.has_widths or settings.widths is None,
+        expected=f"--vectors {DENSE} for --widths",
+        found=settings.vectors,
+        fix="leave one of the two out",
+    )
+    if not form.of_pieces:
+        return
+    config = folder.config
+    require(
+        not (config.is_causal or config.two_directions) and ("mlm" in folder.parts or config.piece_head == "tied"),
+        expected=f"an encoder in both directions with its masked-LM head, for --vectors {settings.vectors}",
+        found=f"{config.display_name} with {', '.join(folder.parts) or 'no head'}",
+        fix="use the model as it was after pre-training",
     )
 
 

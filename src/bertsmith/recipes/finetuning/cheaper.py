@@ -7,6 +7,7 @@ from typing import Any
 
 from bertsmith.models.checkpoints.assembly import load_for_task, save_pretrained
 from bertsmith.models.checkpoints.weights import digest_of_tensors
+from bertsmith.models.heads.vector_forms import DENSE
 from bertsmith.models.model_files.metadata import NGRAM_ENCODER, ModelMetadata
 from bertsmith.models.parts.head_inputs import APART
 from bertsmith.recipes.finetuning.baselines import Baselines
@@ -148,7 +149,7 @@ def write_linear(job: FinetuningJob, linear: LinearModel | None, result: Mapping
     # The head is one linear layer, whatever the fine-tuned model has in front of its own.
     spec = dataclasses.replace(spec, reads=_read_by(result, job), bilstm_layers="", normalize_layers=False)
     if task_for(spec).head.is_vector:
-        spec = dataclasses.replace(spec, widths=())  # shorter vectors are what the training is for
+        spec = dataclasses.replace(spec, widths=(), vectors=DENSE)  # shorter vectors are what the training is for
     elif job.task.head.pooled:
         settings = dataclasses.replace(spec.settings, pooling="mean")  # the mean over the windows of long texts
         if settings.long_text in HIERARCHICAL:

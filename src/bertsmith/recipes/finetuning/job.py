@@ -526,12 +526,14 @@ class FinetuningJob:
             baseline=baseline,
         )
         trained = (self.head.saved_part, *(("pooler",) if self.head.uses_pooler(model.config) else ()))
+        if self.head.is_vector:
+            trained = () if self.head.pieces is None else ("mlm",)
         save_pretrained(
             folder,
             model,
             self.tokenizer,
             metadata,
-            trained=() if self.head.is_vector else trained,
+            trained=trained,
             replace=True,
             weights_of=linked,
         )

@@ -17,6 +17,7 @@ from bertsmith.base.core.settings import (
     require_other,
     to_dict,
 )
+from bertsmith.models.heads.vector_forms import DENSE, VECTOR_FORMS
 from bertsmith.models.parts.head_inputs import APART, CONCAT, READERS, READS
 from bertsmith.training.loop.settings import TrainSettings
 
@@ -154,13 +155,21 @@ class FinetuningSettings:
         "for a left-to-right model: weight of the language-model loss on the texts, added to the "
         "loss of the task; 0.5 in GPT",
     )
+    vectors: str = help_field(
+        DENSE,
+        "similarity, pairs, triplets, texts: form of the vectors: dense, or sparse (a weight for each piece of the "
+        "vocabulary, from the masked-LM head, as in SPLADE)",
+        choices=tuple(VECTOR_FORMS),
+    )
     vector_loss: str | None = help_field(
         None,
         "similarity: cosine (squared difference from the score) or cosent (the order of the scores); pairs: ranking "
         "(among all texts of the step), softmax or infersent (labels of pairs, as in Sentence-BERT and InferSent); "
         "triplets: ranking or triplet (Euclidean distances); texts: ranking [cosine; ranking]",
     )
-    scale: float = help_field(20.0, "ranking and cosent: factor on the cosines, the inverse of a temperature")
+    scale: float | None = help_field(
+        None, "ranking and cosent: factor on the similarities, the inverse of a temperature [20; ranking of sparse: 1]"
+    )
     margin: float = help_field(
         1.0, "--vector-loss triplet: margin by which the negative text must be further away than the positive one"
     )

@@ -19,10 +19,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bertsmith.models.heads.vector_forms import SCALES, VECTOR_FORMS
 from bertsmith.models.heads.vector_losses import VectorLoss
 from bertsmith.models.parts.noise import noise_for
+from bertsmith.recipes.finetuning.settings import FinetuningSettings
 from bertsmith.recipes.finetuning.workload import Finetuning
 from bertsmith.tasks.encoding.units import TaskBatch
+from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.training.loop.workload import StepPlan
 
 
@@ -32,15 +35,24 @@ class VectorTraining(Finetuning):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         assert self.task.head.is_vector, "a task of vectors"
-        spec, settings = self.task.spec, self.settings
-        self.vector_loss = VectorLoss(
-            objective=spec.objective, scale=settings.scale, margin=settings.margin, widths=spec.widths
-        )
+        self.vector_loss = self.loss_of(self.task.spec, self.settings)
         if not self.vector_loss.is_sum:
             self.lanes = 1  # micro-batches that wait for each other gain nothing from threads
         self._layer = self.model.output_layer if self.model.head.outputs else None
         self._gradients: dict[int, Tensor] = {}  # of the vectors of each micro-batch of the step
         self._shares: dict[int, Tensor] = {}
+
+    @staticmethod
+    def loss_of(spec: TaskSpec, settings: FinetuningSettings) -> VectorLoss:
+        """The loss of the vectors of a task."""
+        similarity = VECTOR_FORMS[spec.vectors].similarity_for(spec.objective)
+        return VectorLoss(
+            objective=spec.objective,
+            similarity=similarity,
+            scale=SCALES[similarity] if settings.scale is None else settings.scale,
+            margin=settings.margin,
+            widths=spec.widths,
+        )
 
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
         """The micro-batches of a rank in a step, and those of all ranks if the loss compares their vectors."""

@@ -26,7 +26,18 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.models.heads.head_spec import COSENT, COSINE, INFERSENT, MARGIN, RANKING, TRIPLET, WITH_LAYER, Head
+from bertsmith.models.heads.head_spec import (
+    COSENT,
+    COSINE,
+    INFERSENT,
+    MARGIN,
+    RANKING,
+    TRIPLET,
+    WITH_LAYER,
+    Head,
+    PieceWeights,
+)
+from bertsmith.models.heads.vector_forms import VECTOR_FORMS
 from bertsmith.tasks.datasets.examples import TEXTS, Example, TextExample, TripletExample, texts_of_group
 from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Logits
 from bertsmith.tasks.metrics.numbers import pearson, spearman
@@ -71,6 +82,7 @@ class SimilarityTask(Task):
             pooled=True,
             reads=spec.reads,
             is_vector=True,
+            pieces=PieceWeights() if VECTOR_FORMS[spec.vectors].of_pieces else None,
             has_product=spec.objective == INFERSENT,
         )
 

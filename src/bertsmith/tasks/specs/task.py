@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.core.errors import ConfigError
-from bertsmith.base.core.settings import from_dict, is_finite, require, require_labels, to_dict
+from bertsmith.base.core.settings import from_dict, is_finite, require, require_known, require_labels, to_dict
 from bertsmith.models.heads.head_spec import Head
+from bertsmith.models.heads.vector_forms import DENSE, VECTOR_FORMS
 from bertsmith.models.parts.head_inputs import (
     ATTENTION,
     BILSTM,
@@ -120,6 +121,7 @@ class TaskSpec:
     activation: str = ""  # of a number, what is computed from the output of the head: "" (nothing) or "sigmoid"
     prompt: str = ""  # a prefix for the first text of each example
     objective: str = ""  # of a task of vectors, the loss that they are trained with; see `tasks.specs.similarity`
+    vectors: str = DENSE  # of a task of vectors, their form, one of `vector_forms.VECTOR_FORMS`
     # of a task of vectors, how many of their first numbers were trained to be vectors of their own
     widths: tuple[int, ...] = ()
     decoder_layers: int = 0  # of texts to write; 0 for as many as the encoder has
@@ -129,6 +131,7 @@ class TaskSpec:
     def __post_init__(self) -> None:
         if self.reads not in READS:
             raise ConfigError.unknown("value of reads", self.reads, READS)
+        require_known("vectors", self.vectors, VECTOR_FORMS)
         if self.settings.long_text in HIERARCHICAL and self.reads in (*OF_TWO_TEXTS, CONCAT, *READERS):
             limits = "pooler, cls or mean for a hierarchical long_text"
             raise ConfigError.must_be("reads", limits, self.reads, "use --reads mean")
@@ -192,6 +195,8 @@ class TaskSpec:
                 del values[name]
         if not self.objective:
             del values["objective"], values["widths"]
+        if self.vectors == DENSE:  # as models of earlier versions
+            del values["vectors"]
         if not self.objective or self.ranks:
             del values["settings"]["query_prompt"], values["settings"]["passage_prompt"]
         for name in (

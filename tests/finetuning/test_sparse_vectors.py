@@ -1,0 +1,140 @@
+"""Sparse vectors: weights of pieces against sentence-transformers, their losses and regularizer, and their training."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.machine.runtime import choose
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.heads import piece_weights
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
+from bertsmith.models.parts.batch import Batch
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.recipes.finetuning.vector_workload import VectorTraining
+from bertsmith.tasks.encoding.units import micro_batches
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.task import Task, TaskSpec
+from bertsmith.tasks.specs.vector_gold import vector_spec
+from bertsmith.tasks.task_data.split import TaskData
+from bertsmith.training.loop.workload import StepPlan
+from tasks.architecture_samples import write_base_model as write_base_of
+from tasks.task_samples import CONFIG, SETTINGS, SPECS, TOKENIZER, examples_of, write_base_model
+from training.logs import assert_learns
+
+SPARSE = FinetuningSettings(batch_size=16, epochs=1, precision="fp32", dropout=0.0, vectors="sparse")
+
+
+def sparse_task(name: str = "pairs", objective: str = "ranking") -> Task:
+    spec = vector_spec(name, (), SETTINGS)
+    return task_for(dataclasses.replace(spec, objective=objective, vectors="sparse", reads="max"))
+
+
+def prepared(base: str, settings: FinetuningSettings, spec: TaskSpec | None = None) -> FinetuningJob:
+    examples = examples_of("vectors of partners", 24)
+    data = TaskData(train=examples[:16], dev=examples[16:])
+    recipe = RecipeSettings(learning_rate=3e-3, bias_correction=True, log_every=1)
+    return FinetuningJob.prepare(base, spec or vector_spec("pairs", examples, SETTINGS), data, settings, recipe)
+
+
+def test_weights_of_packed_rows_are_the_largest_saturated_logits_of_each_row_alone() -> None:
+    model = EncoderForTask(new_encoder(CONFIG), sparse_task().head, seed=3).double()
+    draw = np.random.default_rng(0)
+    rows = [draw.integers(0, CONFIG.vocab_size, size=size) for size in (5, 1, 9, 3)]
+    with torch.no_grad():
+        packed = model(Batch.from_rows(rows))
+        for row, weights in zip(rows, packed, strict=True):
+            logits = model.mlm(model.encoder(Batch.from_rows([row])), model.encoder.word_table)
+            torch.testing.assert_close(weights, logits.relu().log1p().max(dim=0).values)
+    assert packed.shape == (4, CONFIG.vocab_size)
+    assert 0 < int((packed > 0).sum()) < packed.numel()
+
+
+def test_cached_gradients_are_those_of_one_large_batch_with_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, result = sparse_task(), []
+    features = task.encode(examples_of("vectors of partners", 20), TOKENIZER, training=True)
+    # At most so many logits at a time: those of all rows at once, then those of a few.
+    for micro_tokens, most_logits in ((100_000, 2**24), (60, 20 * CONFIG.vocab_size)):
+        monkeypatch.setattr(piece_weights, "_MOST_LOGITS", most_logits)
+        config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
+        model = EncoderForTask(new_encoder(config), task.head, seed=3).double()
+        work = VectorTraining(model, task, features, None, TOKENIZER, SPARSE, choose("cpu", "fp64"), seed=5)
+        batches = list(micro_batches(features, np.arange(20), micro_tokens=micro_tokens, device="cpu", step=4))
+        work.begin_step(model, StepPlan(micro_batches=batches, tokens=1, sequences=20))
+        losses = [work.loss(model, batch)[0] for batch in batches]
+        for loss in losses:
+            loss.backward()
+        gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+        result.append((float(sum(losses).detach()), gradients, len(batches)))
+    (whole, gradients, passes), (cut, cut_gradients, several) = result
+    assert (passes, several > 3) == (1, True)
+    assert cut == pytest.approx(whole, rel=1e-9)
+    assert gradients.keys() == cut_gradients.keys()
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(cut_gradients[name], gradient, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(("objective", "texts"), [("ranking", 3), ("margin", 3), ("cosent", 2), ("cosine", 2)])
+def test_losses_equal_those_of_sentence_transformers(objective: str, texts: int) -> None:
+    losses = pytest.importorskip("sentence_transformers.sparse_encoder.losses")
+    make = {
+        "ranking": losses.SparseMultipleNegativesRankingLoss,
+        "margin": losses.SparseMarginMSELoss,
+        "cosent": losses.SparseCoSENTLoss,
+        "cosine": losses.SparseCosineSimilarityLoss,
+    }[objective]
+    draw = torch.Generator().manual_seed(0)
+    vectors = torch.rand(6 * texts, 12, generator=draw, dtype=torch.float64)
+    scores = torch.rand(6, generator=draw, dtype=torch.float64)
+    columns = [vectors[position::texts] for position in range(texts)]
+    theirs = make(model=torch.nn.Identity()).compute_loss_from_embeddings(columns, scores)
+    work = VectorTraining.loss_of(sparse_task("triplets" if texts == 3 else "similarity", objective).spec, SPARSE)
+    targets = torch.arange(6 * texts).view(6, texts) if objective == "ranking" else scores
+    ours = work.of(vectors, torch.full((6,), texts), targets, None, 6)
+    assert float(ours) == pytest.approx(float(theirs))
+
+
+def test_a_training_of_sparse_vectors_learns_and_keeps_the_masked_lm_head(tmp_path: Path) -> None:
+    job = prepared(write_base_model(tmp_path / "base"), dataclasses.replace(SPARSE, batch_size=8, epochs=20))
+    result = job.train_once(tmp_path / "run", 1)
+    assert_learns(tmp_path / "run", 0.9, steps=6)
+    assert set(result.scores) == {"recall@1", "mrr@10"}
+    folder = load_any(tmp_path / "run" / "model")
+    assert "mlm" in folder.parts
+    assert folder.metadata.spec is not None
+    assert folder.metadata.spec["vectors"] == "sparse"
+
+
+def test_dense_vectors_are_not_named_in_metadata() -> None:
+    assert "vectors" not in vector_spec("pairs", (), SETTINGS).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"widths": "16"}, "--vectors dense for --widths; found sparse"),
+        ({"reads": "mean"}, "reads as max with --vectors sparse; found mean"),
+        ({"vector_loss": "softmax"}, "vector_loss ranking for the task pairs with --vectors sparse; found softmax"),
+    ],
+)
+def test_settings_that_do_not_fit_sparse_vectors_are_refused_in_one_line(
+    settings: dict[str, str], expected: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        prepared(write_base_model(tmp_path / "base"), dataclasses.replace(SPARSE, **settings))
+
+
+def test_sparse_vectors_are_refused_for_other_tasks_and_for_models_without_their_head(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="for --vectors, --vector-loss and --widths; found sentiment"):
+        prepared(write_base_model(tmp_path / "base"), SPARSE, SPECS["single"])
+    for architecture in ("openai-gpt", "elmo"):
+        base = write_base_of(tmp_path / architecture, architecture)
+        with pytest.raises(ConfigError, match="an encoder in both directions with its masked-LM head"):
+            prepared(base, SPARSE)
+    with pytest.raises(ConfigError, match="did you mean 'sparse'"):
+        dataclasses.replace(SPARSE, vectors="spares")
