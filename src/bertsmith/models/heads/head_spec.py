@@ -8,7 +8,6 @@ import functools
 from typing import TYPE_CHECKING
 
 from bertsmith.base.core.errors import ConfigError
-from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.head_inputs import (
     APART,
     BILSTM,
@@ -24,6 +23,7 @@ from bertsmith.models.parts.part_names import DECODER, OWN_HEAD
 
 if TYPE_CHECKING:
     from bertsmith.models.heads.own_head import OwnHead
+    from bertsmith.models.parts.config import EncoderConfig
 
 # The losses of a head whose vector is the result, see `vector_losses.py`.
 OBJECTIVES = ("cosine", "cosent", "ranking", "softmax", "infersent", "triplet", "margin")
@@ -143,7 +143,7 @@ class Head:
         """Whether it reads the output of the encoder's pooler."""
         return self.pooled and self.reads == "pooler"
 
-    def uses_pooler(self, config: EncoderConfig) -> bool:
+    def uses_pooler(self, config: "EncoderConfig") -> bool:
         """Whether the pooler of an encoder of this shape is below it, and so trained with it."""
         return self.on_pooler or (not (self.pooled or self.has_reader or self.is_decoder) and config.pools_tokens)
 
