@@ -18,6 +18,7 @@ from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.registry import Registry
 from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.heads.own_head import OwnHead, new_own_head
+from bertsmith.models.heads.piece_weights import weights_of_rows
 from bertsmith.models.heads.row_vectors import apart_of_rows, pair_of_rows, pool_rows, pooler_of_rows
 from bertsmith.models.parts.batch import Batch, Read
 from bertsmith.models.parts.encoder import Encoder, Trace
@@ -300,8 +301,6 @@ class EncoderForTask(_OnEncoder):
 
             hidden = concat_of_rows(hidden, batch, self.encoder.read_of_rows(batch))  # [N, 3D]
         elif head.pieces is not None:
-            from bertsmith.models.heads.piece_weights import weights_of_rows
-
             pieces = self.config.vocab_size
             hidden = weights_of_rows(head.pieces, hidden, batch.lengths, pieces, self._piece_logits)  # [N, V]
         elif head.reads == MAX:
