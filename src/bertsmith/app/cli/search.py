@@ -42,7 +42,7 @@ def search(request: "SearchRequest", json: JsonOption = False) -> None:
     --depth after re-ranking.
     """
     from bertsmith.app.library import retrieval
-    from bertsmith.inference.search.request import BY_WORDS, HYBRID, is_index
+    from bertsmith.inference.search.request import BY_WORDS, HYBRID, WORDS_ALONE
 
     if request.bm25 + request.hybrid + ("system" in request.given) > 1:
         raise Refused("expected one of --bm25, --hybrid and --method; found several", "leave the others out")
@@ -63,19 +63,18 @@ def search(request: "SearchRequest", json: JsonOption = False) -> None:
         for hit in result.passages:
             say(f"{hit.rank:3}  {hit.score:.4f}  {hit.id}  {_short(hit.text)}")
         if not result.passages:
-            note(
-                "no text meets the conditions"
-                if request.where
-                else "the index has no texts"
-                if is_index(request.passages)
-                else "no passage shares a word with the query"
+            by_words = "no passage shares a word with the query" + (
+                " and meets the conditions" if request.where else ""
             )
+            by_vectors = "no text meets the conditions" if request.where else "the index has no texts"
+            note(by_words if method in WORDS_ALONE else by_vectors)
 
 
 def _require_fit(request: "SearchRequest", method: str) -> None:
     """Refuses options that do not fit each other."""
-    from bertsmith.inference.search.request import BY_WORDS, HYBRID, WORDS_ALONE, is_index
+    from bertsmith.inference.search.request import BY_WORDS, HYBRID, WORDS_ALONE, is_index, require_passages
 
+    require_passages(request)
     if bool(request.query) == (request.queries is not None):
         fix = "leave one of them out" if request.query else ""
         raise Refused(f"expected either --query or --queries; found {'both' if request.query else 'neither'}", fix)

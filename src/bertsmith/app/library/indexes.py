@@ -1,11 +1,14 @@
 """Build, extend and search indexes of texts."""
 
+import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bertsmith.base.core.errors import InputError
+import numpy as np
+
+from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import tell
 from bertsmith.base.core.requests import takes
 from bertsmith.base.storage.files import digest_bytes, digest_file
@@ -13,47 +16,131 @@ from bertsmith.inference.indexes import building
 from bertsmith.inference.indexes.building import IndexChange
 from bertsmith.inference.indexes.index import Index, Manifest
 from bertsmith.inference.indexes.request import CompactIndexRequest, IndexRequest, RemoveFromIndexRequest
+from bertsmith.inference.indexes.stored_vectors import StoredVectors, has_vectors
 from bertsmith.inference.search.index import maker_of
 from bertsmith.inference.search.passages import Record, read_records
+from bertsmith.inference.search.request import MANIFEST
 from bertsmith.inference.vectors.embedder import Embedder
+from bertsmith.inference.vectors.jobs import TextVectors, VectorJob
 from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.inference.vectors.writers import VECTOR
 from bertsmith.tasks.datasets.file_text import file_text, lines_of
+from bertsmith.tasks.metrics.vectors import unit
 
 # What may differ between the vectors of an index and those of its queries.
 _OF_PASSAGES = ("prompt", "precision")
+_COMPARED = 8  # texts whose vectors are computed to compare them with those in a file
+_EQUAL = 0.98  # the cosine of vectors that precisions alone make different
 
 
 @takes(IndexRequest)
 def build_index(request: IndexRequest) -> IndexChange:
-    """The numbers of an index of texts, built or extended.
+    """The numbers of an index of texts, built or extended; their vectors are computed, or read from a file.
 
     Raises:
-        BertsmithError: texts, model, options or folder do not fit; the message says which.
+        BertsmithError: texts, vectors, model, options or folder do not fit; the message says which.
     """
     folder, path = Path(request.out), Path(request.texts)
-    model = Manifest.read(folder).model if request.model is None else request.model
-    embedder = load_embedder(model, **request.arguments(load_embedder)).for_passages(request.passage_prompt)
-    if embedder.prompt:
-        tell(f"prompt of the model for passages: {embedder.prompt!r}")
-    made_of = {name: value for name, value in maker_of(embedder).items() if name != "precision"}
-
-    def records() -> Iterator[Record]:
-        for record in read_records(path, kind="texts", text_column=request.text_column, encoding=request.encoding):
-            # The lines of several files are in one index.
-            yield record._replace(id=f"{path.name}:{record.id}") if record.is_numbered else record
-
+    extends = request.add and (request.model is None or (folder / MANIFEST).is_file())
+    before = Manifest.read(folder) if extends else None
+    named = request.model or (None if before is None else before.model or None)
+    sources = {"texts": _digest(path), "text_column": request.text_column or "", "encoding": request.encoding}
+    stored = _stored_vectors(request)
+    job: VectorJob
+    if stored is None:
+        if named is None:
+            raise ConfigError(
+                expected="a model that makes the vectors",
+                found="none",
+                fix="name one with --model, or the vectors with --vectors",
+            )
+        job = TextVectors(_passage_embedder(request, named))
+        made_of = made_of_index(job.embedder)
+        if job.embedder.prompt:
+            tell(f"prompt of the model for passages: {job.embedder.prompt!r}")
+    else:
+        job, made_of = stored, stored.made_of
+        if stored.path != path:
+            sources["vectors"] = digest_file(stored.path)
+        if request.model is not None or (named is not None and not made_of):
+            made_of = _checked(stored, _passage_embedder(request, named or ""), _records(request, stored))
     return building.build_index(
         folder,
-        records(),
-        embedder,
-        model=str(model),
+        _records(request, stored),
+        job,
+        model=str(named or ""),
         made_of=made_of,
-        sources={"texts": _digest(path), "text_column": request.text_column or "", "encoding": request.encoding},
+        sources=sources,
+        needs_text=stored is None,
         add=request.add,
         resume=request.resume,
         recall=request.recall,
         rows_per_segment=request.segment_rows,
     )
+
+
+def made_of_index(embedder: Embedder) -> dict[str, Any]:
+    """What the vectors of an index depend on, for its manifest; precisions do not differ enough to matter."""
+    return {name: value for name, value in maker_of(embedder).items() if name != "precision"}
+
+
+def _passage_embedder(request: IndexRequest, model: str | Path) -> Embedder:
+    return load_embedder(model, **request.arguments(load_embedder)).for_passages(request.passage_prompt)
+
+
+def _stored_vectors(request: IndexRequest) -> StoredVectors | None:
+    """The vectors that the request names; None if a model makes them."""
+    if request.vectors is not None:
+        return StoredVectors(Path(request.vectors))
+    path = Path(request.texts)
+    ending = path.suffix.lower()
+    return StoredVectors(path) if ending == ".npy" or (ending == ".parquet" and has_vectors(path)) else None
+
+
+def _records(request: IndexRequest, stored: StoredVectors | None) -> Iterator[Record]:
+    """The rows of the index: the texts, as many as there are vectors if these are in a file."""
+    path, number = Path(request.texts), 0
+    records: Iterable[Record]
+    if path.suffix.lower() == ".npy":
+        records = (Record(str(row), "", "", is_numbered=True) for row in range(1, stored.rows + 1 if stored else 1))
+    else:
+        without = VECTOR if stored is not None and stored.path == path else ""
+        column, encoding = request.text_column, request.encoding
+        records = read_records(path, kind="texts", text_column=column, encoding=encoding, without=without)
+    for number, record in enumerate(records, start=1):
+        if stored is not None and number > stored.rows:
+            break
+        # The lines of several files are in one index.
+        yield record._replace(id=f"{path.name}:{record.id}") if record.is_numbered else record
+    if stored is not None and number != stored.rows:
+        raise InputError(
+            expected=f"a text for each of the {stored.rows:,} vectors in '{stored.path}'",
+            found=f"{'more' if number > stored.rows else f'{number:,}'} in '{path}'",
+            fix="name the texts that the vectors were made of",
+        )
+
+
+def _checked(stored: StoredVectors, embedder: Embedder, records: Iterable[Record]) -> dict[str, Any]:
+    """What the vectors depend on if they are of a model, which is checked as far as files and texts allow."""
+    made_of, recorded = made_of_index(embedder), stored.made_of
+    wrong = [name for name in {**made_of, **recorded} if recorded and made_of.get(name) != recorded.get(name)]
+    if stored.width != embedder.width:
+        wrong = [f"width {stored.width} instead of {embedder.width}"]
+    elif not recorded:
+        texts = [record.text for record in itertools.islice(records, _COMPARED)]
+        if any(texts):
+            vectors = next(stored.vectors(texts, 0))[0]
+            cosines = np.sum(unit(vectors) * unit(embedder.embed(texts)), axis=1)
+            wrong = [f"cosines of {min(cosines):.2f} with its own"] if min(cosines) < _EQUAL else []
+        else:
+            tell(f"nothing says of which model the vectors in '{stored.path}' are; only their width was checked")
+    if wrong:
+        raise InputError(
+            expected=f"vectors of this model in '{stored.path}'",
+            found=f"others ({', '.join(wrong)})",
+            fix="name the model and the settings that they were made with",
+        )
+    return made_of
 
 
 @takes(RemoveFromIndexRequest)
@@ -90,11 +177,21 @@ def index_embedder(index: Index, model: str | Path | None, settings: Mapping[str
     Raises:
         InputError: the vectors of the index are of another model or other settings.
     """
-    made_of = index.manifest.made_of
-    limits = {name: made_of[name] for name in ("pooling", "max_length")}
-    loaded = load_embedder(index.manifest.model if model is None else model, characters=0, **limits, **settings)
+    manifest = index.manifest
+    source, made_of = model or manifest.model, manifest.made_of
+    if not source:
+        raise ConfigError(
+            expected="a model that makes the vectors of queries",
+            found=f"none, in '{index.folder}'",
+            fix="name it with --model, give vectors as queries, or search by words with --method bm25",
+        )
+    limits = {name: made_of[name] for name in ("pooling", "max_length") if name in made_of}
+    loaded = load_embedder(source, characters=0, **limits, **settings)
     known = {name: value for name, value in maker_of(loaded).items() if name not in _OF_PASSAGES}
-    if other := [name for name in known if known[name] != made_of.get(name)]:
+    other = [name for name in known if made_of and known[name] != made_of.get(name)]
+    if loaded.width != manifest.width:
+        other = [f"width {loaded.width} instead of {manifest.width}"]
+    if other:
         raise InputError(
             expected=f"the model of the vectors in '{index.folder}'",
             found=f"another ({', '.join(other)})",

@@ -1,23 +1,25 @@
 """Search files of passages by vectors, by words (BM25) or by both, and score searches against relevance judgements."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bertsmith.app.library.indexes import index_embedder
 from bertsmith.app.library.inputs import checked_texts
-from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.parameters import ComputeSettings
 from bertsmith.base.core.progress import tell, warn
 from bertsmith.base.core.requests import path_or_none, takes
 from bertsmith.base.core.settings import require
-from bertsmith.inference.indexes.index import Index
+from bertsmith.inference.indexes.index import Index, Manifest
 from bertsmith.inference.predictors.loading import load_predictor, said_weak
 from bertsmith.inference.predictors.pair_scorer import PairScorer
 from bertsmith.inference.search.bm25 import BM25
-from bertsmith.inference.search.index import index_passages
-from bertsmith.inference.search.passages import TextSet, judgements_for, read_judgements, read_text_set
+from bertsmith.inference.search.index import Vectors, index_passages
+from bertsmith.inference.search.passages import Judgements, TextSet, judgements_for, read_judgements, read_text_set
 from bertsmith.inference.search.rankings import Ranking
 from bertsmith.inference.search.request import (
     BY_WORDS,
@@ -34,9 +36,9 @@ from bertsmith.inference.search.request import (
 from bertsmith.inference.search.retrieval import Retriever, SearchScores, score_search, tell_unjudged
 from bertsmith.inference.search.word_cosines import WordCosines
 from bertsmith.inference.search.word_index import WordIndex, Words
-from bertsmith.inference.vectors.changes import VectorChange
+from bertsmith.inference.vectors.changes import VectorChange, read_vectors
 from bertsmith.inference.vectors.loading import load_embedder
-from bertsmith.tasks.metrics.vectors import crowding
+from bertsmith.tasks.metrics.vectors import crowding, unit
 
 _IN_AN_INDEX = ("where", "exact")
 _OUTSIDE_AN_INDEX = ("index", "changes", "approximate", "text_column", "pooling", "passage_prompt")
@@ -51,12 +53,19 @@ class Hit:
         id: its id in the file, or its line number if the file has no ids.
         score: higher is better; its scale depends on the search.
         text: the passage.
+        columns: of a passage of an index, the other columns of its row.
     """
 
     rank: int
     id: str
     score: float
     text: str
+    columns: Mapping[str, str | None] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        values = dataclasses.asdict(self)
+        return {name: value for name, value in values.items() if name != "columns" or value is not None}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,7 +84,7 @@ class SearchResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {"id": self.id, "query": self.query, "passages": [dataclasses.asdict(hit) for hit in self.passages]}
+        return {"id": self.id, "query": self.query, "passages": [hit.to_dict() for hit in self.passages]}
 
 
 @takes(SearchPassagesRequest)
@@ -86,8 +95,9 @@ def search_passages(request: SearchPassagesRequest) -> list[SearchResult]:
         BertsmithError: a setting, a file or a model does not fit; the message says which.
     """
     require_model(request)
-    queries = _queries(request.queries, request)
-    retriever = _retriever(request, {request.system})
+    asked = _asked_vectors(request)
+    queries = _queries(request.queries, request) if asked is None else _unnamed(len(asked))
+    retriever = _retriever(request, {request.system}, asked)
     return _results(retriever.passages, queries, retriever.rank(queries.texts, request.system, request.top))
 
 
@@ -105,7 +115,7 @@ def score_searches(request: ScoreSearchesRequest) -> dict[str, SearchScores]:
     judgements = read_judgements(Path(request.judgements), encoding=request.encoding)
     judged = judgements_for(judgements, queries, request.judged_by)
     retriever = _retriever(request, {request.system} if request.system in WORDS_ALONE else {BY_WORDS, VECTORS})
-    passages = retriever.passages
+    passages = _with_ids_of(judged, retriever.passages)
     tell_unjudged(queries, passages, judged)
     rankings = retriever.side_by_side(queries.texts, request.system)
     return {name: score_search(ranking, queries, passages, judged) for name, ranking in rankings.items()}
@@ -123,11 +133,55 @@ def _queries(queries: str | Path | Sequence[str], request: RetrievalRequest) -> 
     return TextSet(ids=tuple(str(number) for number in range(1, len(texts) + 1)), texts=tuple(texts))
 
 
-def _retriever(request: RetrievalRequest, systems: set[str]) -> Retriever:
-    """A retriever with everything that these search systems need."""
+def _asked_vectors(request: SearchPassagesRequest) -> Vectors | None:
+    """The vectors that were given as queries, normalized [Q, D]; None if texts were."""
+    queries: Any = request.queries
+    is_file = isinstance(queries, str | Path) and Path(queries).suffix.lower() == ".npy"
+    if not is_file and not hasattr(queries, "ndim"):
+        return None
+    vectors = read_vectors(Path(queries)) if is_file else np.asarray(queries, dtype=np.float32)
+    require(
+        is_index(request.passages) and request.system == VECTORS and request.rerank is None,
+        expected="texts as queries",
+        found="vectors, which can search an index by vectors and nothing else",
+        fix="give the texts of the queries",
+    )
+    width = Manifest.read(Path(request.passages)).width
+    if vectors.ndim != 2 or vectors.shape[1] != width or not np.isfinite(vectors).all():
+        raise InputError(
+            expected=f"finite vectors [queries, {width}], as wide as those in '{request.passages}'",
+            found=f"shape {list(vectors.shape)}" if vectors.shape[1:] != (width,) else "NaN or infinity",
+            fix="make them with the model of the index",
+        )
+    return unit(np.asarray(vectors, dtype=np.float32))
+
+
+def _unnamed(count: int) -> TextSet:
+    """Queries without texts."""
+    return TextSet(ids=tuple(str(number) for number in range(1, count + 1)), texts=("",) * count)
+
+
+def _with_ids_of(judgements: Judgements, passages: TextSet) -> TextSet:
+    """The passages with the ids that the judgements use: for lines of one file, their numbers without its name."""
+    judged = {passage for gains in judgements.values() for passage in gains}
+    if not judged or any(":" in id for id in judged) or judged & set(passages.ids):
+        return passages
+    names, numbers = zip(*(id.rpartition(":")[::2] for id in passages.ids), strict=True) if len(passages) else ((), ())
+    if len(set(names)) != 1 or not judged & set(numbers):
+        return passages
+    tell(f"the judgements are read as numbers of the lines of {names[0]!r}")
+    return dataclasses.replace(passages, ids=numbers)
+
+
+def _retriever(request: RetrievalRequest, systems: set[str], asked: Vectors | None = None) -> Retriever:
+    """A retriever with everything that these search systems need.
+
+    Args:
+        asked: see `Retriever`.
+    """
     scorer = _scorer(request)
     if is_index(request.passages):
-        return _index_retriever(request, scorer)
+        return _index_retriever(request, scorer, systems, asked)
     _require_fit(request, is_indexed=False)
     passages = read_text_set(Path(request.passages), text_column=request.text_column, encoding=request.encoding)
     by_words = [BY_WORDS if system == HYBRID else system for system in systems if system != VECTORS]
@@ -162,14 +216,25 @@ def _retriever(request: RetrievalRequest, systems: set[str]) -> Retriever:
     )
 
 
-def _index_retriever(request: RetrievalRequest, scorer: PairScorer | None) -> Retriever:
+def _index_retriever(
+    request: RetrievalRequest, scorer: PairScorer | None, systems: set[str], asked: Vectors | None
+) -> Retriever:
     _require_fit(request, is_indexed=True)
     index = Index(Path(request.passages), where=request.where, exact=request.exact)
-    embedder = index_embedder(index, request.model, request.values(ComputeSettings))
+    by_words = systems & {BY_WORDS, HYBRID}
+    if VECTORS in systems and by_words and request.system == VECTORS and not index.has_words:
+        tell("the index has no words, so BM25 is not scored")
+        by_words = set()
+    embedder = None
+    if asked is None and not systems <= set(WORDS_ALONE):
+        loaded = index_embedder(index, request.model, request.values(ComputeSettings))
+        embedder = loaded.for_queries(request.query_prompt)
     return Retriever(
-        passages=TextSet(ids=index.ids, texts=index.texts),
-        embedder=embedder.for_queries(request.query_prompt),
-        index=index,
+        passages=TextSet(ids=index.ids, texts=index.texts, columns=index.columns),
+        words={BY_WORDS: index.by_words(k1=request.k1, b=request.b)} if by_words else {},
+        embedder=embedder,
+        index=None if systems <= set(WORDS_ALONE) else index,
+        asked=asked,
         scorer=scorer,
         depth=request.depth,
     )
@@ -194,10 +259,10 @@ def _require_fit(request: RetrievalRequest, *, is_indexed: bool) -> None:
             fix="leave it out",
         )
     require(
-        not is_indexed or request.system == VECTORS,
-        expected="a search by vectors in an index",
-        found=f"by {request.system}",
-        fix="search by vectors, or name the file of the passages",
+        not is_indexed or (request.system in (VECTORS, BY_WORDS, HYBRID) and request.bm25_words == "words"),
+        expected="a search by vectors, by words (bm25) or by both (hybrid) in an index",
+        found=f"by {'pieces' if request.bm25_words == 'pieces' else request.system}",
+        fix="choose one of these, or name the file of the passages",
     )
 
 
@@ -213,7 +278,13 @@ def _results(passages: TextSet, queries: TextSet, ranking: Ranking) -> list[Sear
             id=id,
             query=text,
             passages=tuple(
-                Hit(rank=rank, id=passages.ids[index], score=score, text=passages.texts[index])
+                Hit(
+                    rank=rank,
+                    id=passages.ids[index],
+                    score=score,
+                    text=passages.texts[index],
+                    columns=None if passages.columns is None else passages.columns(index),
+                )
                 for rank, (index, score) in enumerate(ranking.row(number), start=1)
             ),
         )

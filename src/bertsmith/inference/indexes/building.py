@@ -1,14 +1,16 @@
-"""Builds and extends indexes: rows, then vectors, then cells, each stage resumable.
+"""Builds and extends indexes: rows, then words, vectors and cells, each stage resumable.
 
-The rows of all new segments are written first, which takes seconds a million, then their vectors block by block, then
-the cells of each large segment. Memory holds the rows of one batch, the vectors of one block, and the cells of one
-segment. Every stage is a function of the texts and the settings, so an interrupted build ends with the same bytes.
+The rows of all new segments are written first, which takes seconds a million, then the words of each segment, its
+vectors block by block, and its cells if it is large. Memory holds the rows of one batch, the vectors of one block, and
+the different words and the cells of one segment. Every stage is a function of the texts and the settings, so an
+interrupted build ends with the same bytes.
 """
 
 import dataclasses
 import functools
 import itertools
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,17 +21,17 @@ from bertsmith.base.core.errors import InputError, NotFiniteError, RunError
 from bertsmith.base.core.progress import Progress, counted, tell, warn
 from bertsmith.base.storage.files import atomic_file, misfit, read_object, remove_partials, write_json
 from bertsmith.base.storage.locks import LOCK_FILE, is_unused, locked_folder
-from bertsmith.inference.indexes.index import SEGMENT_SHAPE, Manifest
+from bertsmith.inference.indexes.index import SEGMENT_SHAPE, Manifest, record_of
 from bertsmith.inference.indexes.rows import ID, TEXT, Rows, write_rows
 from bertsmith.inference.indexes.segment import VECTORS, Ints, Segment, SegmentRecord
+from bertsmith.inference.indexes.words import has_words, write_words
 from bertsmith.inference.search.cells import CELLS, LEAST_ROWS, SEED, Cells, has_faiss, write_cells
 from bertsmith.inference.search.passages import Record
 from bertsmith.inference.search.request import BUILDING, MANIFEST
-from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.files import VectorFile
+from bertsmith.inference.vectors.jobs import VectorJob
 from bertsmith.tasks.datasets.values import brief
 from bertsmith.tasks.metrics.vectors import unit
-from bertsmith.text.tokenizers.pack import truncation_note
 
 _BLOCK = 2048  # texts whose vectors are computed and saved together
 _SEGMENT = "segment-{:06d}"
@@ -71,11 +73,12 @@ class IndexChange:
 def build_index(
     folder: Path,
     records: Iterable[Record],
-    embedder: Embedder,
+    job: VectorJob,
     *,
     model: str,
     made_of: Mapping[str, Any],
     sources: Mapping[str, str],
+    needs_text: bool = True,
     add: bool = False,
     resume: bool = False,
     recall: float,
@@ -84,11 +87,12 @@ def build_index(
     """Builds an index, or adds rows to one; a row whose id is in the index replaces that row.
 
     Args:
-        records: the texts; those without text are skipped and counted.
-        embedder: makes the vectors, which are normalized.
-        model: as given by the user, for the manifest.
+        records: the texts.
+        job: makes the vectors, which are normalized.
+        model: as given by the user, for the manifest; "" if it is not known.
         made_of: what the vectors depend on.
         sources: what the records come from, with digests; a build resumes only with the same.
+        needs_text: records without text are skipped and counted.
         recall: of the 10 nearest rows; sets how many cells a search reads.
         rows_per_segment: of which all cells are built in memory.
     """
@@ -104,9 +108,16 @@ def build_index(
                 found=f"others ({', '.join(other)})",
                 fix="use the same, or build another index",
             )
+        if before is not None and before.width != job.width:
+            raise InputError(
+                expected=f"vectors of width {before.width}, as in '{folder}'",
+                found=f"width {job.width}",
+                fix="use the same model, or build another index",
+            )
         plan = {"made_of": dict(made_of), "sources": dict(sources), "rows_per_segment": rows_per_segment}
-        segments, columns = _rows_of(folder, records, plan, before)
-        _write_vectors(folder, segments, embedder, plan)
+        segments, columns = _rows_of(folder, records, plan, before, needs_text=needs_text)
+        segments = _with_words(folder, segments)
+        _write_vectors(folder, segments, job, plan)
         segments = [_with_cells(folder, each, recall) for each in segments]
         removed: list[SegmentRecord] = []
         number = 1 if before is None else before.changes + 1
@@ -116,7 +127,7 @@ def build_index(
         manifest = Manifest(
             model=model,
             made_of=made_of,
-            width=embedder.width,
+            width=job.width,
             columns=columns,
             segments=[*removed, *segments],
             changes=number,
@@ -147,7 +158,7 @@ def compact_index(folder: Path, *, recall: float, rows_per_segment: int) -> Inde
         _clean(folder, before)
         kept = [each for each in before.segments if _is_good(each, rows_per_segment)]
         parts = [Segment(folder, each, is_searched=False) for each in before.segments if each not in kept]
-        if len(parts) == 1 and not parts[0].record.num_removed and _has_cells(parts[0].record):
+        if len(parts) == 1 and not parts[0].record.num_removed and _is_whole(parts[0].record):
             kept, parts = list(before.segments), []
         segments = []
         for number, pieces in enumerate(_regrouped(parts, rows_per_segment), start=_next(before)):
@@ -156,7 +167,8 @@ def compact_index(folder: Path, *, recall: float, rows_per_segment: int) -> Inde
             records = itertools.chain.from_iterable(part.rows.records(rows) for part, rows in pieces)
             count = write_rows(folder / name, records, before.columns)
             _write_vectors_of(folder / name, before.width, {}, functools.partial(_stored, pieces))
-            segments.append(_with_cells(folder, SegmentRecord(name=name, rows=count), recall))
+            record = _with_words(folder, [SegmentRecord(name=name, rows=count)])[0]
+            segments.append(_with_cells(folder, record, recall))
         manifest = dataclasses.replace(before, segments=[*kept, *segments], changes=before.changes + 1)
         return _replaced(folder, manifest, before)
 
@@ -242,7 +254,7 @@ def _clean(folder: Path, manifest: Manifest | None) -> None:
 
 
 def _rows_of(
-    folder: Path, records: Iterable[Record], plan: Mapping[str, Any], before: Manifest | None
+    folder: Path, records: Iterable[Record], plan: Mapping[str, Any], before: Manifest | None, *, needs_text: bool
 ) -> tuple[list[SegmentRecord], list[str]]:
     """The new segments and the columns of the index, once the rows of the segments are written."""
     path = folder / BUILDING
@@ -254,7 +266,7 @@ def _rows_of(
                     found="others",
                     fix=f"give the same again, or remove '{folder if before is None else path}' to give the change up",
                 )
-        return [SegmentRecord(**each) for each in started["segments"]], started["columns"]
+        return [record_of(each) for each in started["segments"]], started["columns"]
     # From now on the segments that the manifest does not name are those of this change.
     write_json(path, {**plan, "segments": [], "columns": []})
     source, skipped = iter(records), 0
@@ -268,7 +280,7 @@ def _rows_of(
         nonlocal skipped
         for record in source:
             names.update(record.fields)
-            if record.text:
+            if record.text or not needs_text:
                 yield record
             else:
                 skipped += 1
@@ -307,29 +319,48 @@ def _counted(records: Iterable[Record], progress: Progress) -> Iterator[Record]:
         progress.advance(1)
 
 
-def _write_vectors(
-    folder: Path, segments: Sequence[SegmentRecord], embedder: Embedder, plan: Mapping[str, Any]
-) -> None:
+def _with_words(folder: Path, segments: Sequence[SegmentRecord]) -> list[SegmentRecord]:
+    """The records of new segments with words, once those that are missing are written."""
+    missing = [each for each in segments if not has_words(folder / each.name)]
+    if missing:
+        with Progress("words", total=sum(each.rows for each in missing), unit="texts") as progress:
+            for segment in missing:
+                write_words(folder / segment.name, _texts(Rows(folder / segment.name), segment.rows, progress))
+    return [dataclasses.replace(each, words=True) for each in segments]
+
+
+def _texts(rows: Rows, count: int, progress: Progress) -> Iterator[str]:
+    for first in range(0, count, _BLOCK):
+        texts = rows.texts(first, min(first + _BLOCK, count))
+        yield from texts
+        progress.advance(len(texts))
+
+
+def _write_vectors(folder: Path, segments: Sequence[SegmentRecord], job: VectorJob, plan: Mapping[str, Any]) -> None:
     """Writes the vectors of new segments, or those that are missing."""
-    before = embedder.cut_texts, embedder.cut_tokens
+    counts, earlier = Counter(job.counts()), 0
     total = sum(each.rows for each in segments)
-    with Progress("vectors", total=total, unit="texts", how=embedder.encoder.runtime.precision) as progress:
+    with Progress("vectors", total=total, unit="texts", how=job.made_of.get("precision", "")) as progress:
         for segment in segments:
             rows = Rows(folder / segment.name)
 
-            def blocks(start: int, rows: Rows = rows, segment: SegmentRecord = segment) -> Iterator[Any]:
+            def blocks(
+                start: int, rows: Rows = rows, count: int = segment.rows, earlier: int = earlier
+            ) -> Iterator[Any]:
                 progress.advance(start)
-                for first in range(start, segment.rows, _BLOCK):
-                    texts = rows.texts(first, min(first + _BLOCK, segment.rows))
+                for first in range(start, count, _BLOCK):
+                    texts = rows.texts(first, min(first + _BLOCK, count))
                     try:
-                        yield unit(embedder.embed(texts))
+                        for vectors, _ in job.vectors(texts, earlier + first):
+                            yield unit(vectors)
                     except NotFiniteError as error:
                         raise NotFiniteError(first + error.index) from None
                     progress.advance(len(texts))
 
-            _write_vectors_of(folder / segment.name, embedder.width, plan["made_of"], blocks)
-    if cut := embedder.cut_texts - before[0]:
-        warn(truncation_note("texts", embedder.max_length, cut, embedder.cut_tokens - before[1]))
+            _write_vectors_of(folder / segment.name, job.width, plan["made_of"], blocks)
+            earlier += segment.rows
+    for note in job.notes(Counter(job.counts()) - counts):
+        warn(note)
 
 
 def _write_vectors_of(
@@ -414,12 +445,12 @@ def _state(manifest: Manifest, *, added: int = 0, removed: int = 0) -> IndexChan
 def _is_good(record: SegmentRecord, rows_per_segment: int) -> bool:
     """Whether compacting leaves a segment as it is."""
     is_large = record.rows * _SMALL >= rows_per_segment
-    return is_large and _has_cells(record) and record.num_removed * _MANY_REMOVED <= record.rows
+    return is_large and _is_whole(record) and record.num_removed * _MANY_REMOVED <= record.rows
 
 
-def _has_cells(record: SegmentRecord) -> bool:
-    """Whether a segment has cells, or can have none."""
-    return record.probes > 0 or record.rows < LEAST_ROWS or not has_faiss()
+def _is_whole(record: SegmentRecord) -> bool:
+    """Whether a segment has words, and cells unless it can have none."""
+    return record.words and (record.probes > 0 or record.rows < LEAST_ROWS or not has_faiss())
 
 
 def _next(manifest: Manifest | None) -> int:

@@ -4,7 +4,8 @@
 
     index.json            manifest: what made the vectors, the columns, the segments
     building.json         while rows are added: what is being added, and from what
-    segment-000000/       rows.arrow, ids.npy, vectors.npy (float16, normalized), cells.faiss if it is large
+    segment-000000/       rows.arrow, ids.npy, vectors.npy (float16, normalized), cells.faiss if it is large, and the
+                          words of the texts, see `words`
 
 What is added goes to new segments, and what is removed is listed in a new file; both count once the manifest, which is
 replaced as a whole, names them. So a process that is killed leaves the last state, and no search sees half a change.
@@ -13,9 +14,9 @@ Letters: Q queries, D width, k ranked rows.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,16 +25,26 @@ from bertsmith.base.core.errors import InputError
 from bertsmith.base.storage.files import FORMAT, misfit, read_json, require_format, write_json
 from bertsmith.inference.indexes.filters import conditions
 from bertsmith.inference.indexes.rows import ID, TEXT
-from bertsmith.inference.indexes.segment import Floats, Segment, SegmentRecord, merged, no_rows
-from bertsmith.inference.search.rankings import Ranking
+from bertsmith.inference.indexes.segment import Floats, Segment, SegmentRecord
+from bertsmith.inference.indexes.words import IndexWords
+from bertsmith.inference.search.postings import TextColumn
+from bertsmith.inference.search.rankings import Ranking, merged, no_rows
 from bertsmith.inference.search.request import BUILDING, MANIFEST
 
 KIND = "bertsmith index"
-SEGMENT_SHAPE = {"name": str, "rows": int, "removed": str, "num_removed": int, "probes": int, "recall": float}
+SEGMENT_SHAPE = {
+    "name": str,
+    "rows": int,
+    "removed": str,
+    "num_removed": int,
+    "probes": int,
+    "recall": float,
+    "words?": bool,
+}
 _SHAPE = {
     "kind": str,
     "model": str,
-    "made_of": {"pooling": str, "max_length": int},
+    "made_of": {"pooling?": str, "max_length?": int},
     "width": int,
     "columns": [str],
     "segments": [SEGMENT_SHAPE],
@@ -46,8 +57,9 @@ class Manifest:
     """What an index is made of.
 
     Attributes:
-        model: what was given as the model; a search loads it unless it is given another place.
-        made_of: the digest of the model, pooling and other settings that the vectors depend on.
+        model: what was given as the model; a search loads it unless it is given another place. "" if none was.
+        made_of: the digest of the model, pooling and other settings that the vectors depend on; empty if the vectors
+            were read from a file that does not say.
         columns: of the rows, besides id and text.
         changes: how many times the index was changed; numbers the files of removed rows.
     """
@@ -78,7 +90,7 @@ class Manifest:
                 expected=f"the manifest of an index in '{path}'", found=fault or "another file", fix="restore it"
             )
         require_format(values, path)
-        segments = [SegmentRecord(**{name: each[name] for name in SEGMENT_SHAPE}) for each in values["segments"]]
+        segments = [record_of(each) for each in values["segments"]]
         known = ("model", "made_of", "width", "columns", "changes")
         return Manifest(segments=segments, **{name: values[name] for name in known})
 
@@ -95,6 +107,12 @@ class Manifest:
     def recall(self) -> float:
         """The share of the nearest rows that a search finds, as measured when it was built; of its worst segment."""
         return min((each.recall for each in self.segments), default=1.0)
+
+
+def record_of(values: Mapping[str, Any]) -> SegmentRecord:
+    """The record of a segment in a file of its index; what older files do not have has its default."""
+    names = [field.name for field in dataclasses.fields(SegmentRecord) if field.name in values]
+    return SegmentRecord(**{name: values[name] for name in names})
 
 
 class Index:
@@ -114,7 +132,7 @@ class Index:
         self._starts = np.cumsum([0, *(each.record.rows for each in self.segments)])[:-1].tolist()
         columns = pa.schema([(name, pa.large_string()) for name in (ID, TEXT, *self.manifest.columns)])
         self.table = pa.concat_tables([columns.empty_table(), *(each.rows.table for each in self.segments)])
-        self.ids, self.texts = _Column(self.table[ID]), _Column(self.table[TEXT])
+        self.ids, self.texts = TextColumn(self.table[ID]), TextColumn(self.table[TEXT])
         self._where = conditions(where, self.table.schema.names)
 
     def search(self, queries: Floats, top: int) -> Ranking:
@@ -127,25 +145,24 @@ class Index:
         rankings = [each.search(queries, top, self._where, exact=self._exact) for each in self.segments]
         return merged([no_rows(len(queries)), *rankings], [0, *self._starts], top)
 
+    @property
+    def has_words(self) -> bool:
+        """Whether it can be searched by words."""
+        return all(each.words is not None for each in self.segments) and any(
+            each.words.num_words for each in self.segments if each.words is not None
+        )
 
-class _Column(Sequence[str]):
-    """A column of texts of which values are read one by one."""
+    def by_words(self, *, k1: float, b: float) -> IndexWords:
+        """The search of its rows by words."""
+        words = [each.words for each in self.segments if each.words is not None]
+        if len(words) < len(self.segments):
+            raise InputError(
+                expected=f"the words of all texts of '{self.folder}'",
+                found="an index without them, of an older version",
+                fix="add them with `bertsmith index compact`",
+            )
+        return IndexWords(words, [each.allowed(self._where) for each in self.segments], k1=k1, b=b)
 
-    def __init__(self, values: pa.ChunkedArray) -> None:
-        self._values = values
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    @overload
-    def __getitem__(self, number: int) -> str: ...
-    @overload
-    def __getitem__(self, number: slice) -> Sequence[str]: ...
-    def __getitem__(self, number: int | slice) -> str | Sequence[str]:
-        if isinstance(number, slice):
-            return _Column(self._values[number])
-        return str(self._values[int(number)].as_py())
-
-    def __iter__(self) -> Iterator[str]:
-        for chunk in self._values.chunks:
-            yield from chunk.to_pylist()
+    def columns(self, row: int) -> dict[str, str | None]:
+        """The values of a row besides id and text, by column."""
+        return {name: self.table[name][row].as_py() for name in self.manifest.columns}

@@ -25,7 +25,8 @@ class IndexRequest(Request, ComputeSettings, TableEncoding):
     texts: Annotated[
         str | Path,
         Help(
-            "a text file with one text per line, a table (.jsonl, .csv, .tsv, .parquet), a TREC file or a folder",
+            "a text file with one text per line, a table (.jsonl, .csv, .tsv, .parquet), a TREC file or a folder; or "
+            "vectors: .npy, or .parquet with a column `vector`, as `embed` writes them",
             flag="TEXTS",
             path="the texts",
             kind=Path,
@@ -34,6 +35,9 @@ class IndexRequest(Request, ComputeSettings, TableEncoding):
     out: Annotated[str | Path, _OUT]
     _: dataclasses.KW_ONLY
     model: str | Path | None = optional(None, dataclasses.replace(MODEL, help=f"{MODEL.help} [that of the index]"))
+    vectors: str | Path | None = path_field(
+        "the vectors of the texts, row by row: .npy, or .parquet with a column `vector`; no model is needed then"
+    )
     add: bool = help_field(False, "add the texts to an index; a text whose id it has replaces that text")
     resume: bool = help_field(False, "resume a build; give the same options again")
     text_column: str | None = help_field(None, "column with the text, if it has no common name")
@@ -43,15 +47,6 @@ class IndexRequest(Request, ComputeSettings, TableEncoding):
     )
     recall: float = optional(0.95, _RECALL)
     segment_rows: int = optional(2**20, _ROWS)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(
-            self.add or self.model is not None,
-            expected="a model that makes the vectors",
-            found="none",
-            fix="name one with --model, or extend an index with --add",
-        )
 
 
 @dataclasses.dataclass(frozen=True)

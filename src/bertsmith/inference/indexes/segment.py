@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from bertsmith.inference.indexes.filters import Condition
 from bertsmith.inference.indexes.rows import Rows, refused_if_damaged
+from bertsmith.inference.indexes.words import SegmentWords
 from bertsmith.inference.search.cells import CELLS, Cells, has_faiss
-from bertsmith.inference.search.rankings import NO_PASSAGE, Ranking, best, nearest_vectors
+from bertsmith.inference.search.rankings import NO_PASSAGE, Ranking, nearest_vectors, no_rows
 
 VECTORS = "vectors.npy"
 _FEW = 1 / 16  # of the rows may be compared one by one
@@ -36,6 +37,7 @@ class SegmentRecord:
         num_removed: their number.
         probes: how many cells a search reads; 0 if all rows are compared.
         recall: the share of the nearest rows that this finds, see `Tuning`; 1 if all rows are compared.
+        words: whether it has an inverted file of its words.
     """
 
     name: str
@@ -44,17 +46,19 @@ class SegmentRecord:
     num_removed: int = 0
     probes: int = 0
     recall: float = 1.0
+    words: bool = False
 
 
 class Segment:
     """A segment whose files are open, so that a change of the index that removes them does not disturb a search.
 
     Args:
-        is_searched: whether its cells are opened, too.
+        is_searched: whether its cells and words are opened, too.
 
     Attributes:
         present: the rows that are not removed, bool [n]; None if all are there.
         cells: None if it has none, or faiss is not installed.
+        words: None if it has none.
     """
 
     def __init__(self, index: Path, record: SegmentRecord, *, is_searched: bool = True) -> None:
@@ -65,15 +69,27 @@ class Segment:
             if len(self.vectors) != record.rows or len(self.rows.table) != record.rows:
                 raise ValueError(f"{len(self.rows.table):,} rows and {len(self.vectors):,} vectors")
             self.present: Mask | None = None
+            removed = np.empty(0, np.uint32)
             if record.removed:
+                removed = np.load(self.folder / record.removed, allow_pickle=False)
                 self.present = np.ones(record.rows, dtype=bool)
-                self.present[np.load(self.folder / record.removed, allow_pickle=False)] = False
+                self.present[removed] = False
             has_cells = is_searched and record.probes > 0 and has_faiss()
             self.cells = Cells.open(self.folder / CELLS, self.vectors) if has_cells else None
+            has_words = is_searched and record.words
+            self.words = SegmentWords(self.folder, record.rows, removed) if has_words else None
 
     def numbers(self) -> Ints:
         """The numbers of the rows that are not removed."""
         return np.arange(self.record.rows) if self.present is None else np.flatnonzero(self.present)
+
+    def allowed(self, where: Sequence[Condition]) -> Mask | None:
+        """The rows that are not removed and meet all conditions, bool [n]; None if all do."""
+        allowed = self.present
+        for condition in where:
+            mask = condition.mask(self.rows.table)
+            allowed = mask if allowed is None else allowed & mask
+        return allowed
 
     def search(self, queries: Floats, top: int, where: Sequence[Condition] = (), *, exact: bool = False) -> Ranking:
         """The nearest rows of each query by cosine, at most `top`.
@@ -83,10 +99,7 @@ class Segment:
             where: conditions that a row must meet.
             exact: all rows are compared, whether there are cells or not.
         """
-        allowed = self.present
-        for condition in where:
-            mask = condition.mask(self.rows.table)
-            allowed = mask if allowed is None else allowed & mask
+        allowed = self.allowed(where)
         count = self.record.rows if allowed is None else int(np.count_nonzero(allowed))
         share = count / self.record.rows
         if self.cells is None or exact or share <= _FEW:
@@ -124,23 +137,3 @@ class Chosen:
 
     def __getitem__(self, part: slice) -> npt.NDArray[Any]:
         return np.asarray(self._vectors[self._rows[part]])
-
-
-def no_rows(count: int) -> Ranking:
-    """The ranking of `count` queries that have no row to rank."""
-    return Ranking(places=np.full((count, 1), NO_PASSAGE, dtype=np.int64), scores=np.full((count, 1), -np.inf))
-
-
-def merged(rankings: Sequence[Ranking], starts: Sequence[int], top: int) -> Ranking:
-    """The best `top` rows of several segments, numbered from the first row of the first one on.
-
-    Args:
-        starts: the number of the first row of each segment.
-    """
-    places = np.hstack(
-        [
-            np.where(each.places == NO_PASSAGE, NO_PASSAGE, each.places + start)
-            for each, start in zip(rankings, starts, strict=True)
-        ]
-    )
-    return best(np.hstack([each.scores for each in rankings]), top, places)

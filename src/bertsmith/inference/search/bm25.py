@@ -11,8 +11,10 @@ non-negative idf is Lucene's. There is no stop-word list and no stemming: words 
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from bertsmith.base.core.settings import require, require_number
@@ -20,6 +22,24 @@ from bertsmith.inference.search.word_index import WordIndex, Words
 
 K1, B = 0.9, 0.4
 """The values of Anserini; Robertson and Zaragoza suggest 1.2 to 2 and 0.5 to 0.8."""
+
+Floats = npt.NDArray[np.float64]
+
+
+def require_parameters(k1: float, b: float) -> None:
+    """Refuses a k1 or b that is out of range."""
+    require(k1 >= 0, expected="k1 of 0 or more", found=k1, fix="use 0.9, or up to 2")
+    require_number("b", b, least=0, most=1)
+
+
+def rarities(found_in: npt.NDArray[np.int64], num_passages: int) -> Floats:
+    """The idf of words, by the number of passages that each is in."""
+    return np.log1p((num_passages - found_in + 0.5) / (found_in + 0.5))
+
+
+def dampings(lengths: npt.NDArray[Any], mean: float, k1: float, b: float) -> Floats:
+    """k1 (1 - b + b length / mean), by the lengths of passages."""
+    return k1 * (1 - b + b * lengths / mean)
 
 
 class BM25(WordIndex):
@@ -31,8 +51,7 @@ class BM25(WordIndex):
     """
 
     def __init__(self, passages: Iterable[str], *, words: Words | None = None, k1: float = K1, b: float = B) -> None:
-        require(k1 >= 0, expected="k1 of 0 or more", found=k1, fix="use 0.9, or up to 2")
-        require_number("b", b, least=0, most=1)
+        require_parameters(k1, b)
         self.k1, self.b = k1, b
         super().__init__(passages, words=words)
 
@@ -40,9 +59,8 @@ class BM25(WordIndex):
         """See `WordIndex`."""
         num_passages, num_words = counts.shape
         lengths = np.asarray(counts.sum(axis=1), dtype=np.float64).reshape(-1)
-        found_in = np.bincount(counts.indices, minlength=num_words)
-        rarity = np.log1p((num_passages - found_in + 0.5) / (found_in + 0.5))
-        damping = self.k1 * (1 - self.b + self.b * lengths / lengths.mean())
+        rarity = rarities(np.bincount(counts.indices, minlength=num_words), num_passages)
+        damping = dampings(lengths, lengths.mean(), self.k1, self.b)
         weights = counts.copy()
         weights.data = rarity[counts.indices] * counts.data * (self.k1 + 1)
         weights.data /= counts.data + np.repeat(damping, np.diff(counts.indptr))

@@ -18,7 +18,7 @@ import dataclasses
 import html
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -79,11 +79,13 @@ class TextSet:
     Attributes:
         texts: the texts, one per id.
         skipped: number of records without text.
+        columns: returns the other columns of a passage, by its number; None if there are none.
     """
 
     ids: Sequence[str]
     texts: Sequence[str]
     skipped: int = 0
+    columns: Callable[[int], Mapping[str, str | None]] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -130,12 +132,17 @@ def read_records(
     text_column: str | None = None,
     option: str = "--text-column",
     encoding: str = UTF_8,
+    without: str = "",
 ) -> Iterator[Record]:
-    """All records of a file, those without text included; the arguments are those of `read_text_set`."""
+    """All records of a file, those without text included; the other arguments are those of `read_text_set`.
+
+    Args:
+        without: the column of the vectors of a .parquet file, which is not read; it may have no column of texts then.
+    """
     if path.is_dir() and text_column is None:
         return folder_records(path, kind, encoding)
     if suffix_of(path) in SUFFIXES:
-        return _table_records(path, text_column, option, encoding)
+        return _table_records(path, text_column, option, encoding, without)
     if text_column is not None:
         raise InputError(
             expected=f"a file with columns ({', '.join(SUFFIXES)}), since {option} is set",
@@ -236,14 +243,16 @@ def judgements_for(judgements: Judgements, queries: TextSet, by: str | None = No
     return {query: gains for query, gains in judgements.items() if query in known}
 
 
-def _table_records(path: Path, text_column: str | None, option: str, encoding: str) -> Iterator[Record]:
-    rows = read_table(path, encoding=encoding)
+def _table_records(
+    path: Path, text_column: str | None, option: str, encoding: str, without: str = ""
+) -> Iterator[Record]:
+    rows = read_table(path, encoding=encoding, without=without)
     first = next(rows, None)
     if first is None:
         raise InputError(expected=f"rows in '{shown(str(path))}'", found="none", fix="name another file")
     columns = {plain_name(name): name for name in first.values}
     text = text_column or first_known(columns, PASSAGE_COLUMNS)
-    if text is None or text not in first.values:
+    if (text is None and not without) or (text is not None and text not in first.values):
         raise InputError(
             expected=f"a text column{f' {text!r}' if text else ''} in '{shown(str(path))}'",
             found=show_columns(first.values),
@@ -253,7 +262,7 @@ def _table_records(path: Path, text_column: str | None, option: str, encoding: s
     id_column = first_known(columns, ID_COLUMNS)
     title = columns.get(TITLE_COLUMN)
     for number, row in enumerate(itertools.chain([first], rows), start=1):
-        if row.is_empty:
+        if row.is_empty and not without:
             warn(f"{row.location}: skipped, no text in any column")
             continue
         for name in (text, id_column):
@@ -263,7 +272,8 @@ def _table_records(path: Path, text_column: str | None, option: str, encoding: s
                 )
         heading = row.values.get(title, "") if title not in (None, text) else ""
         id = row.values[id_column] if id_column else str(number)
-        yield Record(id, _titled(heading, row.values[text]), row.location, row.values, id_column is None)
+        content = "" if text is None else _titled(heading, row.values[text])
+        yield Record(id, content, row.location, row.values, id_column is None)
 
 
 def folder_records(folder: Path, kind: str = "passages", encoding: str = UTF_8) -> Iterator[Record]:

@@ -81,10 +81,7 @@ def nearest_vectors(queries: Vectors, passages: Vectors, top: int) -> Ranking:
             fix="compute both with the same model",
         )
     asked = [np.asarray(queries[at : at + _QUERIES], np.float32) for at in range(0, max(1, len(queries)), _QUERIES)]
-    result = [
-        Ranking(places=np.full((len(part), 1), NO_PASSAGE, dtype=np.int64), scores=np.full((len(part), 1), -np.inf))
-        for part in asked
-    ]
+    result = [no_rows(len(part)) for part in asked]
     for start in range(0, len(passages), _BLOCK):
         block = np.asarray(passages[start : start + _BLOCK], dtype=np.float32)
         for number, (part, before) in enumerate(zip(asked, result, strict=True)):
@@ -116,6 +113,26 @@ def joined(parts: Sequence[Ranking]) -> Ranking:
     return Ranking(
         places=np.concatenate([part.places for part in parts]), scores=np.concatenate([part.scores for part in parts])
     )
+
+
+def no_rows(count: int) -> Ranking:
+    """The ranking of `count` queries that have no row to rank."""
+    return Ranking(places=np.full((count, 1), NO_PASSAGE, dtype=np.int64), scores=np.full((count, 1), -np.inf))
+
+
+def merged(rankings: Sequence[Ranking], starts: Sequence[int], top: int) -> Ranking:
+    """The best `top` rows of several segments, numbered from the first row of the first one on.
+
+    Args:
+        starts: the number of the first row of each segment.
+    """
+    places = np.hstack(
+        [
+            np.where(each.places == NO_PASSAGE, NO_PASSAGE, each.places + start)
+            for each, start in zip(rankings, starts, strict=True)
+        ]
+    )
+    return best(np.hstack([each.scores for each in rankings]), top, places)
 
 
 def shortened(ranking: Ranking, top: int) -> Ranking:

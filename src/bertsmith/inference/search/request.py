@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.parameters import MODEL, TUNED_MODEL, ComputeSettings, optional
 from bertsmith.base.core.requests import Request, file_field, path_field
 from bertsmith.base.core.settings import Help, help_field, require, require_other
@@ -24,7 +25,9 @@ CENTROID, NEAREST = SENSE_METHODS = ("centroid", "nearest")
 _TOP = Help("passages per query", least=1)
 _JUDGED_BY = Help("how judgements refer to queries [ids if they match]", metavar="|".join(JUDGED_BY), choices=JUDGED_BY)
 # Not checked with the other types: columns of tables and arrays are read too.
-_Queries = Annotated["str | Path | Sequence[str]", Help(library="a file of queries, or a list of texts")]
+_Queries = Annotated[
+    "str | Path | Sequence[str]", Help(library="a file of queries, a list of texts, or their vectors [Q, D]")
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +66,7 @@ class RetrievalRequest(Request, ComputeSettings, TableEncoding):
     where: Sequence[str] = help_field(
         (), "search only texts of an index that meet a condition such as 'year >= 2020'; repeatable", kind=list[str]
     )
-    exact: bool = help_field(False, "compare all texts of an index, not only those in the nearest cells")
+    exact: bool = help_field(False, "compare all vectors of an index, not only those in the nearest cells")
     bm25_words: str = help_field(
         "words",
         "terms of a search by words: words, or pieces of the model's vocabulary",
@@ -86,8 +89,15 @@ def is_index(path: Path | str) -> bool:
     return any(file.is_file() and kind.fits(file) for file, kind in files)
 
 
+def require_passages(request: RetrievalRequest) -> None:
+    """Refuses a path of passages where nothing is."""
+    if not Path(request.passages).exists():
+        raise InputError(expected=f"passages at '{request.passages}'", found="nothing there", fix="correct the path")
+
+
 def require_model(request: RetrievalRequest) -> None:
-    """Returns if there is a model where the search needs one."""
+    """Refuses a search without the passages or the model that it needs."""
+    require_passages(request)
     require(
         request.model is not None
         or is_index(request.passages)
@@ -123,7 +133,7 @@ class SearchRequest(RetrievalRequest):
 
     _: dataclasses.KW_ONLY
     query: Sequence[str] = help_field((), "the query; repeatable", kind=list[str])
-    queries: str | Path | None = path_field("a file of queries, in any format of PASSAGES")
+    queries: str | Path | None = path_field("a file of queries, in any format of PASSAGES; for an index also .npy")
     top: int = optional(10, _TOP)
     bm25: bool = help_field(False, "search by words instead of vectors")
     hybrid: bool = help_field(False, "search by vectors and by words, and fuse the ranks")

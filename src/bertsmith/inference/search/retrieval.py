@@ -16,7 +16,6 @@ from bertsmith.inference.search.index import Vectors, query_vectors
 from bertsmith.inference.search.passages import Judgements, TextSet
 from bertsmith.inference.search.rankings import NO_PASSAGE, Ranking, best, fused, joined, shortened
 from bertsmith.inference.search.request import BY_WORDS, DEPTH, HYBRID, VECTORS, WORDS_ALONE
-from bertsmith.inference.search.word_index import WordIndex
 from bertsmith.inference.vectors.changes import VectorChange
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.tasks.metrics.ranking import RANKING_METRICS
@@ -46,22 +45,31 @@ class VectorIndex(Protocol):
         """The nearest passages of each query, normalized vectors [Q, D], by cosine."""
 
 
+class WordSearch(Protocol):
+    """Passages that can be searched by words."""
+
+    def search(self, queries: Sequence[str], top: int) -> Ranking:
+        """The best passages of each query."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Retriever:
     """Passages and the means to search them.
 
     Attributes:
-        words: their index of words by the name of its system; empty if there is no search by words.
+        words: their search by words by the name of its system; empty if there is none.
         index: the passage vectors.
+        asked: the vectors of the queries, normalized [Q, D]; None if the embedder makes them.
         change: the change applied to passage vectors, also applied to query vectors; None for no change.
         scorer: re-ranks the best passages; None for no re-ranking.
         depth: how many passages of each search are fused, and how many are re-ranked.
     """
 
     passages: TextSet
-    words: Mapping[str, WordIndex] = dataclasses.field(default_factory=dict)
+    words: Mapping[str, WordSearch] = dataclasses.field(default_factory=dict)
     embedder: Embedder | None = None
     index: VectorIndex | None = None
+    asked: Vectors | None = None
     change: VectorChange | None = None
     scorer: PairScorer | None = None
     depth: int = DEPTH
@@ -101,6 +109,8 @@ class Retriever:
             return self.words[system].search(queries, top)
         assert system == VECTORS, system
         assert self.index is not None, "vectors to search by"
+        if self.asked is not None:
+            return self.index.search(self.asked, top)
         assert self.embedder is not None, "a model for the queries"
         return self.index.search(query_vectors(queries, self.embedder, self.change), top)
 

@@ -225,6 +225,15 @@ def stale_index(path: Path) -> Path | None:
     return columns if isinstance(position, dict) and "token_bytes" in position else None
 
 
+def made_of_vectors(path: Path) -> Mapping[str, Any]:
+    """What the vectors in a finished file depend on, as its record says; empty if it has none."""
+    record = _record_path(path)
+    if not record.is_file():
+        return {}
+    state = read_json(record)
+    return {} if misfit(state, _STATE) else state["made_of"]
+
+
 def _record_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")
 

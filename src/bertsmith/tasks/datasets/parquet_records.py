@@ -19,8 +19,12 @@ _NO_CLASS = -1
 _ROWS = 1024  # that are converted together
 
 
-def parquet_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The place of each row of a Parquet file, and its values by the name of their column."""
+def parquet_records(path: Path, without: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """The place of each row of a Parquet file, and its values by the name of their column.
+
+    Args:
+        without: a column that is not read.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -28,8 +32,10 @@ def parquet_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         try:
             number = 0
             file = pq.ParquetFile(stream)
-            require_unique(file.schema_arrow.names, f"{quoted(path)}")
-            for batch in file.iter_batches(batch_size=_ROWS, use_threads=False):
+            names = file.schema_arrow.names
+            require_unique(names, f"{quoted(path)}")
+            columns = [name for name in names if name != without]
+            for batch in file.iter_batches(batch_size=_ROWS, columns=columns, use_threads=False):
                 for record in batch.to_pylist():
                     number += 1
                     yield line_of(path, number, "row"), record

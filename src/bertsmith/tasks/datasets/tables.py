@@ -66,8 +66,12 @@ PREFIX = "__label__"
 _LABEL = re.compile(rf"(?:(?<=[ \t\v\f\r])|\A){PREFIX}([^ \t\v\f\r]*)[ \t\v\f\r]*")
 
 
-def read_table(path: Path, suffix: str = "", *, encoding: str = UTF_8) -> Iterator[Row]:
-    """The rows of a table in file order."""
+def read_table(path: Path, suffix: str = "", *, encoding: str = UTF_8, without: str = "") -> Iterator[Row]:
+    """The rows of a table in file order.
+
+    Args:
+        without: a column of a .parquet file that is not read.
+    """
     suffix = suffix or suffix_of(path)
     if suffix not in SUFFIXES:
         if path.is_file() and is_fasttext(path, encoding=encoding):
@@ -81,7 +85,7 @@ def read_table(path: Path, suffix: str = "", *, encoding: str = UTF_8) -> Iterat
     if suffix == ".parquet":
         from bertsmith.tasks.datasets.parquet_records import parquet_records
 
-        return _typed_rows(parquet_records(path))
+        return _typed_rows(parquet_records(path, without))
     if suffix == ".xlsx":
         from bertsmith.tasks.datasets.spreadsheets import read_sheet
 

@@ -1,0 +1,79 @@
+"""Vectors that are in a file already, as `bertsmith embed` or another program wrote them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bertsmith.base.core.errors import InputError
+from bertsmith.inference.vectors.changes import read_vectors
+from bertsmith.inference.vectors.files import made_of_vectors
+from bertsmith.inference.vectors.jobs import VectorJob
+from bertsmith.inference.vectors.writers import VECTOR, Columns, Vectors
+
+# What the record of a vector file has besides the settings that decide the direction of a vector.
+_OF_FILE = ("text", "block", "texts", "width", "numbers", "precision", "normalize")
+
+
+class StoredVectors(VectorJob):
+    """The vectors of a .npy file, or of the column `vector` of a .parquet file, row by row.
+
+    Attributes:
+        rows: their number.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._vectors = path, read_vectors(path)
+        self.rows = len(self._vectors)
+        recorded = made_of_vectors(path)
+        if recorded and ("pooling" not in recorded or recorded.get("width") != self.width):
+            raise InputError(
+                expected=f"vectors of texts in '{path}', as its record says",
+                found="vectors of words or pieces"
+                if "pooling" not in recorded
+                else f"width {self.width} instead of {recorded.get('width')}",
+                fix=f"write them again with `bertsmith embed`, or remove '{path.name}.json' if it is of other vectors",
+            )
+        self._made_of = {name: value for name, value in recorded.items() if name not in _OF_FILE}
+
+    @property
+    def width(self) -> int:
+        """Numbers in a vector."""
+        return int(self._vectors.shape[1])
+
+    @property
+    def made_of(self) -> dict[str, Any]:
+        """The settings that the vectors depend on, as the record of the file has them; empty without a record."""
+        return dict(self._made_of)
+
+    def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[Vectors, Columns]]:
+        """See `VectorJob`."""
+        block = np.asarray(self._vectors[first : first + len(texts)], dtype=np.float32)
+        if not np.isfinite(block).all():
+            row = first + int(np.argmin(np.isfinite(block).all(axis=1)))
+            raise InputError(
+                expected=f"finite numbers in '{self.path}'",
+                found=f"NaN or infinity in row {row + 1:,}",
+                fix="compute the row again, or remove it",
+            )
+        yield block, {}
+
+    def counts(self) -> dict[str, int]:
+        """See `VectorJob`."""
+        return {}
+
+    def notes(self, counts: Mapping[str, int]) -> list[str]:
+        """See `VectorJob`."""
+        return []
+
+
+def has_vectors(path: Path) -> bool:
+    """Whether a .parquet file has vectors in its column `vector`."""
+    try:
+        schema = pq.read_schema(path)
+    except (OSError, pa.ArrowException):
+        return False
+    return VECTOR in schema.names and pa.types.is_fixed_size_list(schema.field(VECTOR).type)
