@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 def index(request: "IndexRequest", json: JsonOption = False) -> None:
     """Build an index of texts on disk, or add texts to one, for `bertsmith search INDEX`.
 
-    Texts, ids and all columns of a table are kept, their words for BM25, and vectors as float16; vectors may be in a file
-    already (--vectors). Large indexes get cells of similar vectors (with faiss), of which a search reads as many as
-    --recall needs; that is measured when they are built. --resume continues after Ctrl-C, a crash or a full disk; the
-    result is byte-identical.
+    Texts, ids and all columns of a table are kept, their words for BM25, and vectors as float16; the vectors may be in
+    a file already (--vectors). Large indexes get cells of similar vectors (with faiss), of which a search reads as many
+    as --recall needs; that is measured when they are built. --resume continues after Ctrl-C, a crash or a full disk;
+    the result is byte-identical.
     """
     from bertsmith.app.library.indexes import build_index
 

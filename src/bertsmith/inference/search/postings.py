@@ -214,13 +214,16 @@ def best_rows(summands: Sequence[Summand], n: int, top: int, allowed: Mask | Non
     for number, term in enumerate(ordered):
         if left[number] * (1 + _ROUNDING) < least:
             break
-        scores[term.rows] += term.scores(slice(None))
-        new = term.rows if allowed is None else term.rows[allowed[term.rows]]
-        reached = np.union1d(reached, new).astype(np.int64)
+        part = slice(None) if allowed is None else np.flatnonzero(allowed[term.rows])
+        rows = term.rows[part]
+        before = scores[rows]
+        reached = np.concatenate([reached, rows[before == 0].astype(np.int64)])
+        scores[rows] = before + term.scores(part)
         if len(reached) >= top and number + 1 < len(ordered):
             least = max(least, float(np.partition(scores[reached], len(reached) - top)[len(reached) - top]))
     else:
         number = len(ordered)
+    reached.sort()
     values = scores[reached]
     for position in range(number, len(ordered)):
         may_be = values + left[position] >= least * (1 - _ROUNDING)
