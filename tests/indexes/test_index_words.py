@@ -41,16 +41,16 @@ def test_rankings_are_those_of_bm25_on_the_rows_that_are_left(
         patch.setattr(postings, "_BLOCK", 3)
         stored, allowed = [], []
         for number, part in enumerate(parts):
-            place = Path(folder) / str(number)
-            place.mkdir()
-            write_words(place, [text for text, *_ in part])
+            segment = Path(folder) / str(number)
+            segment.mkdir()
+            write_words(segment, [text for text, *_ in part])
             removed = np.flatnonzero([is_removed for _, is_removed, _ in part]).astype(np.uint32)
-            stored.append(SegmentWords(place, len(part), removed))
+            stored.append(SegmentWords(segment, len(part), removed))
             allowed.append(np.array([meets and not is_removed for _, is_removed, meets in part]))
         ranking = IndexWords(stored, allowed, k1=k1, b=b).search(queries, top)
         expected = BM25([rows[number][0] for number in live], k1=k1, b=b).scores(queries)
         for query in range(len(queries)):
-            scores = {row: expected[query, place] for place, row in enumerate(live) if rows[row][2]}
+            scores = {row: expected[query, column] for column, row in enumerate(live) if rows[row][2]}
             best = sorted((-score, row) for row, score in scores.items() if score > 0)[:top]
             assert ranking.scores[query][: len(best)] == pytest.approx([-score for score, _ in best])
             assert np.all(ranking.places[query][len(best) :] == NO_PASSAGE)

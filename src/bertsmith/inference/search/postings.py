@@ -223,7 +223,6 @@ def best_rows(summands: Sequence[Summand], n: int, top: int, allowed: Mask | Non
             least = max(least, float(np.partition(scores[reached], len(reached) - top)[len(reached) - top]))
     else:
         number = len(ordered)
-    reached.sort()
     values = scores[reached]
     for position in range(number, len(ordered)):
         may_be = values + left[position] >= least * (1 - _ROUNDING)
