@@ -131,6 +131,25 @@ def test_a_new_student_starts_with_the_vectors_of_its_pieces_and_learns_those_of
     vectors = loaded.embed(texts)
     cosines = (wanted * vectors).sum(axis=1) / np.linalg.norm(wanted, axis=1) / np.linalg.norm(vectors, axis=1)
     assert cosines.mean() > 0.8
+    # A second training goes on from there, although another sample of texts gives other directions.
+    others = principal_directions(load_embedder(teacher), Corpus.open(corpus), 128, 7)
+    assert np.abs((directions * others).sum(axis=0)).min() < 0.9
+    continued = {**FAST, "steps": 1, "student": str(tmp_path / "run/model"), "dropout": 0.0, "seed": 7}
+    distill_corpus(teacher, corpus, tmp_path / "more", **continued)
+    assert steps_of(tmp_path / "more")[0]["vector_loss"] < 0.1 * steps[0]["vector_loss"]
+
+
+def test_the_directions_of_a_continued_student_are_turned_within_their_span(
+    teacher: str, student: str, corpus: Path
+) -> None:
+    source, embedder = Corpus.open(corpus), load_embedder(teacher, precision="fp32")
+    directions = principal_directions(embedder, source, 32, 1)
+    turned = principal_directions(embedder, source, 32, 1, load_embedder(student, precision="fp32"))
+    np.testing.assert_allclose(turned.T @ turned, np.eye(32), atol=1e-5)
+    np.testing.assert_allclose(turned @ turned.T, directions @ directions.T, atol=1e-5)
+    texts = [f"a film of {number} parts" for number in range(40)]
+    students, teachers = bertsmith.load(student).embed(texts), embedder.embed(texts)
+    assert (students * (teachers @ turned)).sum() > (students * (teachers @ directions)).sum()
 
 
 def test_the_word_vectors_of_a_new_student_are_those_of_the_teacher_and_others_are_kept(

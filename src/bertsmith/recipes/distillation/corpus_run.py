@@ -174,7 +174,10 @@ def _lesson_of_vectors(
             f"rows have up to {longest} tokens, and the teacher reads {embedder.max_length}: "
             "what follows in a longer text is not in its vector"
         )
-    directions = principal_directions(embedder, source, config.hidden_size, training.seed)
+    continued = None
+    if student.get("init") == settings.student:
+        continued = load_embedder(settings.student, device=of_run.device, precision=of_run.precision, pooling="mean")
+    directions = principal_directions(embedder, source, config.hidden_size, training.seed, continued)
     origin = {"teacher": f"{summary_of(embedder.encoder.model)}, vectors by {embedder.pooling}", "student": about}
     tell(f"teacher: {origin['teacher']}; student: {about}, {len(directions.T)} of its {embedder.width} numbers")
     is_new = "size" in student

@@ -6,8 +6,9 @@ Letters: N rows of a micro-batch, T tokens, D width of the student, E width of t
 
 The teacher reads the text of a row, decoded from its pieces, with a tokenizer of its own, so that teacher and student
 may have different vocabularies. A narrower student learns the vectors in their first D principal directions, taken
-about the origin, which keeps cosines as close as D numbers can. Masked pieces are predicted at the same time, so that
-the student keeps its masked-LM head.
+about the origin, which keeps cosines as close as D numbers can. A student that is continued learns them turned towards
+the vectors that it has, so that a second training, on other texts, builds on the first. Masked pieces are predicted at
+the same time, so that the student keeps its masked-LM head.
 
 Source: Reimers and Gurevych (2020), "Making Monolingual Sentence Embeddings Multilingual using Knowledge Distillation",
 section 2, with one minus the cosine in place of the squared error, which also compares lengths.
@@ -117,11 +118,17 @@ class VectorTeaching(Teaching):
         return {"vector_loss": sums["vectors"] / rows} if rows else {}
 
 
-def principal_directions(teacher: Embedder, corpus: Corpus, width: int, seed: int) -> Floats:
+def principal_directions(
+    teacher: Embedder, corpus: Corpus, width: int, seed: int, student: Embedder | None = None
+) -> Floats:
     """The directions in which a student of some width learns the vectors of its teacher, float32 [E, width].
 
     They are orthonormal, and those in which the vectors of texts from the corpus are longest; for a student as wide as
     its teacher they are the identity.
+
+    Args:
+        student: one that is continued. The directions are then turned within their span, so that the vectors of the
+            teacher are nearest to its own (orthogonal Procrustes: Schönemann, 1966).
     """
     require(
         width <= teacher.width,
@@ -131,16 +138,22 @@ def principal_directions(teacher: Embedder, corpus: Corpus, width: int, seed: in
     )
     if width == teacher.width:
         return np.eye(width, dtype=np.float32)
-    vectors = _vectors_of(teacher, _sampled_texts(corpus, seed), "directions of the teacher").astype(np.float64)
-    _, directions = principal_axes(vectors.T @ vectors)
-    return np.ascontiguousarray(directions[:, :width], dtype=np.float32)
+    texts = _sampled_texts(corpus, seed)
+    vectors = _vectors_of(teacher, texts, "directions of the teacher").astype(np.float64)
+    _, axes = principal_axes(vectors.T @ vectors)
+    directions = axes[:, :width]
+    if student is not None:
+        students = _vectors_of(student, texts, "directions of the student").astype(np.float64)
+        left, _, right = np.linalg.svd((vectors @ directions).T @ students)
+        directions = directions @ left @ right
+    return np.ascontiguousarray(directions, dtype=np.float32)
 
 
-def _vectors_of(teacher: Embedder, texts: Sequence[str], label: str) -> Floats:
+def _vectors_of(embedder: Embedder, texts: Sequence[str], label: str) -> Floats:
     """Unit vectors of texts, float32 [N, E], with progress."""
     parts = []
     with Progress(label, total=len(texts), unit="texts", least=1.0) as progress:
-        for vectors in teacher.stream(texts):
+        for vectors in embedder.stream(texts):
             parts.append(unit(vectors))
             progress.advance(len(vectors))
     return np.concatenate(parts)
