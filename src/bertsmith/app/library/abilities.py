@@ -8,6 +8,7 @@ from bertsmith.base.core.errors import CheckpointError
 from bertsmith.inference.predictors.pair_scorer import can_score_pairs, entailed_label
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.pretraining_heads import PretrainedPredictor
+from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.tasks.encoding.engine import MASKED
 from bertsmith.tasks.encoding.row_encoder import RowEncoder
 from bertsmith.text.tokenizers.encoded import Pieces
@@ -58,7 +59,7 @@ def require_attention(encoder: RowEncoder, name: str) -> None:
 def find_abilities(
     predictor: Predictor | None,
     pretrained: PretrainedPredictor | None,
-    encoder: RowEncoder | None,
+    embedder: Embedder | None,
     parts: Collection[str],
 ) -> tuple[str, ...]:
     """The methods that a model supports.
@@ -66,7 +67,7 @@ def find_abilities(
     Args:
         predictor: the model with a task head, if it has one.
         pretrained: the model with pre-training heads, if it has them.
-        encoder: the encoder below all heads; None for a model on words.
+        embedder: with the encoder below all heads; None for a model on words.
         parts: with `pretrained`, the trained parts beyond the encoder.
     """
     abilities = [] if predictor is None else [OF_TASKS[predictor.task.spec.kind]]
@@ -75,11 +76,11 @@ def find_abilities(
         abilities += ["complete"] if "mlm" in parts and pretrained.engine.predicts != MASKED else []
         abilities += ["perplexity"] if "mlm" in parts and pretrained.engine.directions else []
         abilities += ["next_sentence"] if {"nsp", "pooler"} <= set(parts) else []
-    if encoder is not None and encoder.has_vectors:
-        abilities += ["embed", "features"] if encoder.is_torch else ["embed"]
+    if embedder is not None and embedder.has_vectors:
+        abilities += ["embed", "features"] if embedder.encoder.is_torch else ["embed"]
     spec = None if predictor is None else predictor.task.spec
     abilities += ["rerank"] if spec is None or can_score_pairs(spec) else []
-    if encoder is not None and (encoder.has_vectors if spec is None else entailed_label(spec) is not None):
+    if embedder is not None and (embedder.has_vectors if spec is None else entailed_label(spec) is not None):
         abilities.append(BY_LABELS)
     return tuple(abilities)
 

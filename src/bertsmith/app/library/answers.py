@@ -11,9 +11,11 @@ from bertsmith.base.core.progress import quiet, unseen
 from bertsmith.inference.predictors.pair_scorer import PairScorer
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.vectors.embedder import Embedder
+from bertsmith.inference.vectors.token_embedder import TokenEmbedder, max_sim
 from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.specs.task import Prediction
 from bertsmith.tasks.specs.tokenized import encoded_texts
+from bertsmith.text.tokenizers.encoded import Encoded
 
 Vectors = npt.NDArray[np.float32]
 
@@ -39,12 +41,14 @@ def scored_by_pairs(predictor: Predictor, pairs: Sequence[TextExample]) -> list[
 
 
 def scored_by_vectors(embedder: Embedder, pairs: Sequence[TextExample]) -> list[tuple[float, Vectors | None]]:
-    """The cosine of the vectors of the query and of each passage, and the latter.
+    """The cosine of the vectors of the query and of each passage, and the latter; of tokens, a score alone.
 
     Args:
-        embedder: with normalized vectors.
+        embedder: with normalized vectors, or of late interaction.
         pairs: with the same query.
     """
+    if isinstance(embedder, TokenEmbedder):
+        return _scored_by_tokens(embedder, pairs)
     encoded = encoded_texts(pairs, embedder.encoder.tokenizer)
     texts = encoded.select(np.concatenate([[0], np.arange(1, len(encoded), 2)]))  # the query once
     vectors, cut = embedder.embed_encoded(texts)
@@ -52,3 +56,18 @@ def scored_by_vectors(embedder: Embedder, pairs: Sequence[TextExample]) -> list[
     # Not a matrix product: its last digits depend on the position of a row.
     scores = (vectors[1:] * vectors[0]).sum(axis=1)
     return [(float(score), vector) for score, vector in zip(scores, vectors[1:], strict=True)]
+
+
+def _scored_by_tokens(embedder: TokenEmbedder, pairs: Sequence[TextExample]) -> list[tuple[float, Vectors | None]]:
+    """The score of each pair of query and passage by the vectors of their tokens.
+
+    Args:
+        pairs: with the same query, tokenized by the embedder.
+    """
+    recipe, pieces = embedder.recipe, [pair.pieces for pair in pairs if pair.pieces is not None]
+    first = np.zeros(1, dtype=np.int64)
+    query, _ = embedder.of_encoded(pieces[0].select(first), recipe.queries)
+    passages = Encoded.joined([of_pair.select(first + 1) for of_pair in pieces])
+    vectors, cut = embedder.of_encoded(passages, recipe.documents)
+    warn_cut(cut.tolist())
+    return [(score, None) for score in max_sim(query, vectors, is_mean=recipe.is_mean)[0].tolist()]

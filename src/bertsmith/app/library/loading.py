@@ -29,7 +29,7 @@ from bertsmith.inference.predictors.loading import (
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.request import EvaluateRequest
 from bertsmith.inference.vectors.embedder import Embedder
-from bertsmith.inference.vectors.loading import early_encoder, load_embedder
+from bertsmith.inference.vectors.loading import early_encoder, late_folder, load_embedder, load_token_embedder
 from bertsmith.models.checkpoints.hub import model_name
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.onnx_folder import is_onnx_folder, read_onnx_folder
@@ -134,6 +134,9 @@ def _loaded(
         return Model(name, predictor=said_weak(load_predictor(source, head=head, **options), source))
     if (words := n_gram_folder(source)) is not None:
         return Model(name, predictor=said_weak(_predictor_of_words(words, **options), words))
+    if (late := late_folder(source)) is not None:
+        require_torch(source)
+        return Model(name, embedder=load_token_embedder(late, **options))
     if read_recipe(Path(source)) is not None and not _keeps_heads(read_metadata(Path(source))):
         return Model(name, embedder=load_embedder(source, early=True, **options))
     if is_onnx_folder(source):

@@ -164,14 +164,14 @@ class Model:
         self.reads_backward: bool = pretrained is not None and pretrained.engine.predicts == PREVIOUS
         self.pair: bool | None = spec.pair if self.task in ("classification", "regression") and spec else None
         encoder = None if embedder is None else embedder.encoder
-        self.width: int = 0 if embedder is None or not embedder.encoder.has_vectors else embedder.width
+        self.width: int = 0 if embedder is None or not embedder.has_vectors else embedder.width
         computed = encoder or predictor  # not `self.encoder`, for which torch would be imported
         assert computed is not None, "a model"
         self.device: str = str(computed.runtime.device)
         self.attention_maps: int = 0 if encoder is None else encoder.attention_maps
         self.shows_attention: bool = self.attention_maps > 0
         self.shows_pieces: bool = encoder is not None
-        self.abilities: tuple[str, ...] = find_abilities(predictor, pretrained, encoder, parts)
+        self.abilities: tuple[str, ...] = find_abilities(predictor, pretrained, embedder, parts)
         self._reading = reading_of(predictor, embedder, self.abilities)
 
     def __repr__(self) -> str:
@@ -368,8 +368,8 @@ class Model:
     def rerank(self, query: str, passages: Sequence[str]) -> list[float]:
         """How well each passage answers the query; higher is better.
 
-        A model of pairs reads query and passage together (see `PairScorer`); other models use the cosine of their
-        vectors. Texts that are too long are truncated, with a `CutWarning`.
+        A model of pairs reads query and passage together (see `PairScorer`), one of late interaction compares their
+        tokens (see `max_sim`), others use the cosine of their vectors. Long texts are truncated, with a `CutWarning`.
         """
         self._require("rerank")
         checked_text(query, "the query")

@@ -17,6 +17,7 @@ from bertsmith.app.library.inputs import (
 from bertsmith.inference.predictors.named_labels import asking
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.vectors.embedder import Embedder
+from bertsmith.inference.vectors.token_embedder import TokenEmbedder
 from bertsmith.tasks.datasets.examples import QuestionExample, TextExample
 from bertsmith.tasks.specs.settings import WINDOWED
 from bertsmith.tasks.specs.tokenized import tokenized, tokens_of_rows
@@ -134,6 +135,8 @@ class Reading:
 
     def _tokenized(self, examples: Sequence[Any], ability: str, prompt: str | None) -> Sequence[Any]:
         """Examples with their pieces; for vectors, with those of the prompt in front."""
+        if isinstance(self.embedder, TokenEmbedder) and ability == "rerank":
+            return self.embedder.tokenized(examples)
         prefix = self.embedder.varied(prompt=prompt).prompt if self._is_for_vectors(ability) else ""
         return tokenized(examples, self.embedder.encoder.tokenizer, (prefix, prefix), self.specials(ability))
 

@@ -33,14 +33,17 @@ from bertsmith.inference.search.request import (
     is_index,
     require_model,
 )
-from bertsmith.inference.search.retrieval import Retriever, SearchScores, score_search, tell_unjudged
+from bertsmith.inference.search.retrieval import Retriever, Scorer, SearchScores, score_search, tell_unjudged
+from bertsmith.inference.search.token_search import TokenIndex, TokenScorer
 from bertsmith.inference.search.word_cosines import WordCosines
 from bertsmith.inference.search.word_index import WordIndex, Words
 from bertsmith.inference.vectors.changes import VectorChange, read_vectors
-from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.inference.vectors.loading import late_folder, load_embedder, load_token_embedder
+from bertsmith.inference.vectors.token_embedder import TokenEmbedder
 from bertsmith.tasks.metrics.vectors import crowding, unit
 
 _IN_AN_INDEX = ("where", "exact")
+_OF_ONE_VECTOR = ("index", "changes", "approximate", "pooling", "query_prompt", "passage_prompt")
 _OUTSIDE_AN_INDEX = ("index", "changes", "approximate", "text_column", "pooling", "passage_prompt")
 
 
@@ -190,18 +193,25 @@ def _retriever(request: RetrievalRequest, systems: set[str], asked: Vectors | No
     change = None if request.changes is None else VectorChange.load(Path(request.changes))
     if change is not None and change.warning:
         warn(change.warning)
-    embedder = index = None
-    if needs_vectors or by_pieces:
+    embedder = index = tokens = tokenizer = None
+    late = late_folder(request.model) if (needs_vectors or by_pieces) and request.model is not None else None
+    if late is not None:
+        token_embedder = _token_embedder(late, request)
+        tokenizer = token_embedder.encoder.tokenizer
+        tokens = TokenIndex.of(passages.texts, token_embedder) if needs_vectors else None
+    elif needs_vectors or by_pieces:
         assert request.model is not None, "the request has one"
         path = path_or_none(request.index)
         is_read = path is not None and path.exists()  # then only queries are left to be read
         characters = 0 if is_read else sum(map(len, passages.texts))
         loaded = load_embedder(request.model, characters=characters, **request.arguments(load_embedder))
         embedder, of_passages = loaded.for_queries(request.query_prompt), loaded.for_passages(request.passage_prompt)
+        tokenizer = embedder.encoder.tokenizer
         if needs_vectors and (embedder.prompt or of_passages.prompt):
             tell(f"prompts of the model: {embedder.prompt!r} for queries, {of_passages.prompt!r} for passages")
-    words = Words(embedder.encoder.tokenizer if by_pieces and embedder is not None else None)
-    if needs_vectors:
+    words = Words(tokenizer if by_pieces else None)
+    if needs_vectors and tokens is None:
+        assert embedder is not None, "a model for the vectors"
         index = index_passages(passages.texts, of_passages, change=change, path=path, approximate=request.approximate)
         if request.system != HYBRID and (warning := crowding(index.vectors)):
             warn(warning)
@@ -210,6 +220,7 @@ def _retriever(request: RetrievalRequest, systems: set[str], asked: Vectors | No
         words={name: _index_of_words(name, passages.texts, words, request) for name in by_words},
         embedder=embedder,
         index=index,
+        tokens=tokens,
         change=change,
         scorer=scorer,
         depth=request.depth,
@@ -217,7 +228,7 @@ def _retriever(request: RetrievalRequest, systems: set[str], asked: Vectors | No
 
 
 def _index_retriever(
-    request: RetrievalRequest, scorer: PairScorer | None, systems: set[str], asked: Vectors | None
+    request: RetrievalRequest, scorer: Scorer | None, systems: set[str], asked: Vectors | None
 ) -> Retriever:
     _require_fit(request, is_indexed=True)
     index = Index(Path(request.passages), where=request.where, exact=request.exact)
@@ -240,9 +251,23 @@ def _index_retriever(
     )
 
 
-def _scorer(request: RetrievalRequest) -> PairScorer | None:
+def _token_embedder(folder: Path, request: RetrievalRequest) -> TokenEmbedder:
+    """The model of late interaction for a search; settings of one vector per text are refused."""
+    if settings := [name for name in _OF_ONE_VECTOR if name in request.given]:
+        raise ConfigError(
+            expected="settings for a model of late interaction",
+            found=f"--{settings[0].replace('_', '-')}, which is for one vector per text",
+            fix="leave it out",
+        )
+    return load_token_embedder(folder, **request.values(ComputeSettings))
+
+
+def _scorer(request: RetrievalRequest) -> Scorer | None:
     if request.rerank is None:
         return None
+    if (late := late_folder(request.rerank)) is not None:
+        tell("re-ranked by the vectors of tokens")
+        return TokenScorer(load_token_embedder(late, **request.values(ComputeSettings)))
     predictor = load_predictor(request.rerank, early=True, **request.values(ComputeSettings))
     scorer = PairScorer(said_weak(predictor, request.rerank))
     tell(f"re-ranked by {f'the probability of {scorer.label!r}' if scorer.label else 'the number it predicts'}")

@@ -57,7 +57,10 @@ class RetrievalRequest(Request, ComputeSettings, TableEncoding):
         choices=SYSTEMS,
     )
     rerank: str | Path | None = path_field(
-        "re-rank the best --depth passages with a fine-tuned model of pairs", "DIR", path="the model", kind=str
+        "re-rank the best --depth passages with a fine-tuned model of pairs, or with one of late interaction (ColBERT)",
+        "DIR",
+        path="the model",
+        kind=str,
     )
     depth: int = help_field(DEPTH, "passages to fuse or re-rank", least=1)
     index: str | Path | None = path_field("store the passage vectors there and reuse them in later searches")

@@ -11,19 +11,29 @@ import numpy as np
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import Progress, quiet, tell, warn
-from bertsmith.inference.predictors.pair_scorer import PairScorer
 from bertsmith.inference.search.index import Vectors, query_vectors
 from bertsmith.inference.search.passages import Judgements, TextSet
 from bertsmith.inference.search.rankings import NO_PASSAGE, Ranking, best, fused, joined, shortened
 from bertsmith.inference.search.request import BY_WORDS, DEPTH, HYBRID, VECTORS, WORDS_ALONE
+from bertsmith.inference.search.token_search import TokenIndex
 from bertsmith.inference.vectors.changes import VectorChange
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.tasks.metrics.ranking import RANKING_METRICS
 from bertsmith.text.tokenizers.encoded import Encoded
 
 
-def reranked(scorer: PairScorer, queries: Sequence[str], texts: Sequence[str], ranking: Ranking, top: int) -> Ranking:
-    """The best `top` passages of `ranking`, by the scores of a model for text pairs."""
+class Scorer(Protocol):
+    """What scores how well passages answer a query: a model that reads both, or one of late interaction."""
+
+    cut: int  # the number of texts truncated so far
+    label: str  # whose probability is the score; "" for a number
+
+    def scores(self, query: str, passages: Sequence[str], known: dict[str, Encoded] | None = None) -> list[float]:
+        """One score per passage; higher is better; see `PairScorer.scores`."""
+
+
+def reranked(scorer: Scorer, queries: Sequence[str], texts: Sequence[str], ranking: Ranking, top: int) -> Ranking:
+    """The best `top` passages of `ranking`, by the scores of a model for queries and passages."""
     parts, known = [], dict[str, Encoded]()
     before = scorer.cut
     with Progress("re-ranking", total=len(queries), unit="queries") as progress:
@@ -60,6 +70,7 @@ class Retriever:
         words: their search by words by the name of its system; empty if there is none.
         index: the passage vectors.
         asked: the vectors of the queries, normalized [Q, D]; None if the embedder makes them.
+        tokens: the vectors of the passages' tokens, in place of `index`.
         change: the change applied to passage vectors, also applied to query vectors; None for no change.
         scorer: re-ranks the best passages; None for no re-ranking.
         depth: how many passages of each search are fused, and how many are re-ranked.
@@ -71,7 +82,8 @@ class Retriever:
     index: VectorIndex | None = None
     asked: Vectors | None = None
     change: VectorChange | None = None
-    scorer: PairScorer | None = None
+    tokens: TokenIndex | None = None
+    scorer: Scorer | None = None
     depth: int = DEPTH
 
     def rank(self, queries: Sequence[str], system: str = VECTORS, top: int = 10) -> Ranking:
@@ -92,7 +104,7 @@ class Retriever:
             top: number of passages to rank; a smaller `depth` limits how many are fused and re-ranked.
         """
         reach = max(top, self.depth)
-        there = [VECTORS] * (self.index is not None) + [*self.words]
+        there = [VECTORS] * (self.index is not None or self.tokens is not None) + [*self.words]
         rankings = {method: self.first_ranking(queries, method, reach) for method in there}
         if {BY_WORDS, VECTORS} <= set(rankings):
             rankings[HYBRID] = fused([shortened(rankings[method], self.depth) for method in (BY_WORDS, VECTORS)], reach)
@@ -108,6 +120,8 @@ class Retriever:
         if system in WORDS_ALONE:
             return self.words[system].search(queries, top)
         assert system == VECTORS, system
+        if self.tokens is not None:
+            return self.tokens.search(queries, top)
         assert self.index is not None, "vectors to search by"
         if self.asked is not None:
             return self.index.search(self.asked, top)

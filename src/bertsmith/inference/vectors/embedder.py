@@ -91,6 +91,11 @@ class Embedder:
             self.width = dimensions
         self.texts = self.cut_texts = self.cut_tokens = self.empty_texts = 0
 
+    @property
+    def has_vectors(self) -> bool:
+        """Whether it gives each text a vector."""
+        return self.encoder.has_vectors
+
     def varied(
         self, *, pooling: str | None = None, normalize: bool | None = None, prompt: str | None = None
     ) -> "Embedder":

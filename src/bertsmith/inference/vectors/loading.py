@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from bertsmith.base.core.errors import CheckpointError
 from bertsmith.base.machine.runtime import require_torch
+from bertsmith.base.storage.addresses import address_of
 from bertsmith.inference.export.built_graph import Built, encoder_graph
 from bertsmith.inference.vectors.embedder import Embedder
+from bertsmith.inference.vectors.token_embedder import TokenEmbedder
 from bertsmith.inference.vectors.token_features import TokenFeatures
+from bertsmith.models.checkpoints.hub import is_hub_id, resolve
+from bertsmith.models.checkpoints.late_interaction import is_late_interaction, read_late_recipe
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.checkpoints.onnx_folder import OnnxFolder, is_onnx_folder, read_onnx_folder
@@ -149,3 +153,18 @@ def load_token_features(
     """
     encoder, _ = load_encoder(source, pooled=False, device=device, precision=precision, products=products)
     return TokenFeatures(encoder, layers=layers, unit=unit, max_length=max_length)
+
+
+def late_folder(source: Path | str) -> Path | None:
+    """The folder of a model with late interaction, or in a run, an address or behind an id; None for other models."""
+    path = resolve(source) if is_hub_id(source) or address_of(source) is not None else Path(source)
+    return next((folder for folder in (path, path / "model") if is_late_interaction(folder)), None)
+
+
+def load_token_embedder(
+    folder: Path, *, device: str = "auto", precision: str = "fp32", products: str = "auto"
+) -> TokenEmbedder:
+    """The token embedder of a folder with late interaction; see `late_folder`."""
+    recipe = read_late_recipe(folder)
+    encoder, _ = load_encoder(folder, pooled=False, device=device, precision=precision, products=products)
+    return TokenEmbedder(encoder, recipe)

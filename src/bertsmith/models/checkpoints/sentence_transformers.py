@@ -10,7 +10,7 @@ Source: Reimers and Gurevych (2019), "Sentence-BERT", section 3; `Pooling` and `
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from bertsmith.models.heads.head_spec import RELU
 MODULES = "modules.json"
 ABOUT = "config_sentence_transformers.json"
 _LIBRARY = "sentence_transformers."  # the modules of others are code that is not run here
-_ENCODER_SETTINGS = "sentence_bert_config.json"
+ENCODER_SETTINGS = "sentence_bert_config.json"
 ARGUMENTS = "model_args"  # in those settings, what `transformers` receives when it loads the encoder
 # Other names of that file; the first one that has settings counts.
 _OLD_ENCODER_SETTINGS = tuple(
@@ -50,6 +50,7 @@ _FOLLOWED = ("max_seq_length", "do_lower_case", "unpad_inputs", "modality_config
 _POOLING_FOLDER, _SPLADE_FOLDER = "1_Pooling", "1_SpladePooling"
 QUERY, DOCUMENT = "query", "document"  # names of prompts, as that library looks for them
 SENTENCE_TRANSFORMER, CROSS_ENCODER, SPARSE_ENCODER = "SentenceTransformer", "CrossEncoder", "SparseEncoder"
+MULTI_VECTOR, PYLATE = LATE_INTERACTION = ("MultiVectorEncoder", "ColBERT")  # see `late_interaction.py`
 _FOLDER_POOLINGS = ("mean", "cls", "max")
 _OLD_NAMES = {
     "pooling_mode_cls_token": "cls",
@@ -97,6 +98,12 @@ def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
     """
     if not (folder / MODULES).exists() or is_cross_encoder(folder):
         return None
+    if pooled and about_of(folder).get("model_type") in LATE_INTERACTION:
+        raise CheckpointError(
+            expected=f"a model that gives one vector per text in '{folder}'",
+            found="one that gives vectors of tokens (late interaction)",
+            fix="use it with `search` (--model or --rerank) and `serve`, or take vectors of tokens (`features`)",
+        )
     encoder, pooling, normalize, includes_prompt, kinds = folder, "", False, True, []
     for module in modules_of(folder):
         kind, module_folder = _kind(folder, module, pooled=pooled), inside(folder, str(module.get("path", "")))
@@ -152,7 +159,7 @@ def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
         prompt=prompt,
         prompts=prompts,
         pools_prompt=includes_prompt,
-        dimensions=_count(folder / ABOUT, about, "truncate_dim"),
+        dimensions=count_in(folder / ABOUT, about, "truncate_dim"),
     )
 
 
@@ -162,33 +169,38 @@ def is_cross_encoder(folder: Path) -> bool:
     if isinstance(kind, str):
         return kind == CROSS_ENCODER
     # Without a kind, the first module says what it was saved for.
-    return read_object(folder / _ENCODER_SETTINGS).get("transformer_task") == PAIRS_TASK
+    return read_object(folder / ENCODER_SETTINGS).get("transformer_task") == PAIRS_TASK
 
 
 def about_of(folder: Path) -> dict[str, Any]:
     """The settings of the model as a whole."""
     about = read_object(folder / ABOUT)
     kind = about.get("model_type")
-    if kind not in (None, SENTENCE_TRANSFORMER, CROSS_ENCODER):
+    if kind not in (None, SENTENCE_TRANSFORMER, CROSS_ENCODER, *LATE_INTERACTION):
         raise CheckpointError(
-            expected=f"a {SENTENCE_TRANSFORMER} or a {CROSS_ENCODER} in '{folder}'",
+            expected=f"a {SENTENCE_TRANSFORMER}, a {CROSS_ENCODER} or a {MULTI_VECTOR} in '{folder}'",
             found=f"model_type {kind!r}"[:60],
             fix="use it with sentence-transformers, or only the folder of its encoder",
         )
     return about
 
 
-def encoder_settings(encoder: Path, task: str | None) -> dict[str, Any]:
-    """How a folder has its encoder read texts; empty if it says nothing."""
-    names = (_ENCODER_SETTINGS, *_OLD_ENCODER_SETTINGS)
+def encoder_settings(encoder: Path, task: str | None, also: Collection[str] = ()) -> dict[str, Any]:
+    """How a folder has its encoder read texts; empty if it says nothing.
+
+    Args:
+        task: what the encoder is for; None to check nothing.
+        also: further settings that the caller follows.
+    """
+    names = (ENCODER_SETTINGS, *_OLD_ENCODER_SETTINGS)
     path, said = next(
         ((path, said) for path in (encoder / name for name in names) if (said := read_object(path))),
-        (encoder / _ENCODER_SETTINGS, {}),
+        (encoder / ENCODER_SETTINGS, {}),
     )
     if task is None:
         return said
     theirs, ours = _OUTPUTS[task]
-    changing = {key: _without_trust(value) for key, value in said.items() if key not in _FOLLOWED}
+    changing = {key: _without_trust(value) for key, value in said.items() if key not in (*_FOLLOWED, *also)}
     require_usual(path, changing, {**_USUAL["Transformer"], "transformer_task": task, "module_output_name": ours})
     modalities = said.get("modality_config") or {"text": {"method": "forward", "method_output_name": theirs}}
     text = modalities.get("text", "none") if isinstance(modalities, dict) else modalities
@@ -265,10 +277,10 @@ def _pooling(path: Path) -> tuple[str, bool]:
             found=" and ".join(map(str, names)) or "none",
             fix="name only the folder of the encoder, with a --pooling, or another model",
         )
-    return str(names[0]), _flag(path, said, "include_prompt", default=True)
+    return str(names[0]), flag_in(path, said, "include_prompt", default=True)
 
 
-def _flag(path: Path, said: dict[str, Any], name: str, *, default: bool) -> bool:
+def flag_in(path: Path, said: dict[str, Any], name: str, *, default: bool) -> bool:
     """A setting that is true or false; null counts as absent."""
     value = said.get(name)
     if value is not None and not isinstance(value, bool):
@@ -278,19 +290,19 @@ def _flag(path: Path, said: dict[str, Any], name: str, *, default: bool) -> bool
 
 def lowercases_texts(encoder: Path, said: dict[str, Any]) -> bool:
     """Whether texts are lower-cased, whatever the tokenizer says."""
-    return _flag(encoder / _ENCODER_SETTINGS, said, "do_lower_case", default=False)
+    return flag_in(encoder / ENCODER_SETTINGS, said, "do_lower_case", default=False)
 
 
 def max_length_of(encoder: Path, said: dict[str, Any]) -> int | None:
     """The `max_seq_length`; if not specified, the tokenizer's limit."""
-    longest = _count(encoder / _ENCODER_SETTINGS, said, "max_seq_length")
+    longest = count_in(encoder / ENCODER_SETTINGS, said, "max_seq_length")
     if longest is not None:
         return longest
     limit = read_object(encoder / "tokenizer_config.json").get("model_max_length")
     return int(limit) if isinstance(limit, int | float) and 0 < limit < math.inf else None
 
 
-def _count(path: Path, said: Mapping[str, Any], name: str) -> int | None:
+def count_in(path: Path, said: Mapping[str, Any], name: str) -> int | None:
     """A setting that is a whole number above 0; None if it is absent or null."""
     value = said.get(name)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
@@ -360,7 +372,7 @@ def write_recipe(
     write_json(folder / MODULES, modules)
     if not is_static:
         without = {ARGUMENTS: {"add_pooling_layer": False}} if lacks_pooler and not of_pieces else {}
-        write_json(folder / _ENCODER_SETTINGS, {"max_seq_length": max_length, "do_lower_case": False, **without})
+        write_json(folder / ENCODER_SETTINGS, {"max_seq_length": max_length, "do_lower_case": False, **without})
     filled = {name: text for name, text in prompts.items() if text}
     kind = {"model_type": SPARSE_ENCODER} if of_pieces else {}
     about = {**kind, "prompts": filled, "default_prompt_name": None, "similarity_fn_name": similarity}

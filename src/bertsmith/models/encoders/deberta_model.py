@@ -18,6 +18,7 @@ from bertsmith.base.core.errors import ConfigError
 from bertsmith.models.encoders.deberta import DebertaConfig, distances_of
 from bertsmith.models.parts.attention import Bias
 from bertsmith.models.parts.batch import Read
+from bertsmith.models.parts.encoder import Encoder
 from bertsmith.models.parts.layers import Embedding, PreparedLinear, activation, initialize, linear, norm
 from bertsmith.models.parts.noise import dropped
 from bertsmith.models.parts.runs import copied
@@ -179,6 +180,10 @@ class DebertaModel(TransformerEncoder):
             self.embeddings.distance_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         if seed is not None:
             initialize(self, config.initializer_range, seed)
+
+    def require_unseen(self) -> None:
+        """See `Encoder.require_unseen`: there, a token that is left out attends to nothing itself, either."""
+        Encoder.require_unseen(self)
 
     def new_layer(self, number: int) -> Layer:
         """See `TransformerEncoder`."""

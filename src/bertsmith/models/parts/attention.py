@@ -46,6 +46,7 @@ def attention(
     causal: bool = False,
     window: int | None = None,
     bias: Bias | None = None,
+    unseen: Tensor | None = None,
     query_positions: Tensor | None = None,
     dropout: float = 0.0,
     noise: Noise | None = None,
@@ -60,20 +61,22 @@ def attention(
         causal: a query sees only keys at or before its own position.
         window: a query sees only keys at most that many positions away.
         bias: added to the scores; see `Bias`.
+        unseen: int64 [N], how many keys at the end of each sequence no query sees; None for none.
         query_positions: int64 [R], the position of each query in its sequence; needed with fewer queries than keys
             if what a query sees depends on its position.
         dropout: probability with which an attention weight is dropped; needs `noise`.
         probabilities: if given, the weights [A, r, s] of each sequence are appended to it, in order.
     """
     drops = noise is not None and dropout > 0
+    blocked = window if unseen is None else None  # blocks of neighbors know no keys that are not seen
     assert window is None or (not causal and bias is None), "a window of an encoder that reads in both directions"
     # The kernel takes the last queries of a sequence for its queries, wherever in the sequence they are.
-    is_plain = bias is None and (query.shape[0] == key.shape[0] or (not causal and window is None))
+    is_plain = bias is None and unseen is None and (query.shape[0] == key.shape[0] or (not causal and window is None))
     if probabilities is None and is_plain and _has_flash(query, heads):
         return _flash_attention(query, key, value, runs, heads, causal, window, dropout if drops else 0.0)
     if drops:
         assert noise is not None
-        sizes = [heads * _weights(run, window, probabilities) for run in runs for _ in range(run.rows)]
+        sizes = [heads * _weights(run, blocked, probabilities) for run in runs for _ in range(run.rows)]
         kept = noise.keep(dropout, sizes, query.dtype)
     if is_plain and window is None and not drops and probabilities is None and _has_slow_calls(query):
         fewer = runs.joined(heads)
@@ -93,16 +96,16 @@ def attention(
         v = _heads_apart(run_value, run.rows, heads)
         keep = None
         if drops:
-            count = run.rows * heads * _weights(run, window, probabilities)
+            count = run.rows * heads * _weights(run, blocked, probabilities)
             keep = kept[taken : taken + count].view(run.rows, heads, -1)
             taken += count
-        if window is not None and probabilities is None and _is_blocked(run, window):
+        if blocked is not None and probabilities is None and _is_blocked(run, blocked):
             from bertsmith.models.parts.local_attention import local_attention
 
             positions = _positions(run, query_positions, query.device) if run.queries < run.length else None
-            context = local_attention(q, k, v, window, positions=positions, keep=keep, scale_kept=1 / (1 - dropout))
+            context = local_attention(q, k, v, blocked, positions=positions, keep=keep, scale_kept=1 / (1 - dropout))
         else:
-            mask = _mask(run, q, k, query_positions, causal=causal, window=window, bias=bias)
+            mask = _mask(run, q, k, query_positions, causal=causal, window=window, bias=bias, unseen=unseen)
             if drops or probabilities is not None:
                 keep = None if keep is None else keep.view(run.rows, heads, run.queries, run.length)
                 context, weights = dense_attention(q, k, v, mask=mask, keep=keep, scale_kept=1 / (1 - dropout))
@@ -203,15 +206,22 @@ def _mask(
     causal: bool,
     window: int | None,
     bias: Bias | None,
+    unseen: Tensor | None,
 ) -> Tensor | None:
     """The keys that a query sees, [n or 1, A or 1, r, s]: True for these, or numbers to add; None if it sees all."""
+    hidden: Tensor | None = None
+    if unseen is not None:
+        lengths = run.length - unseen[run.row : run.row + run.rows]
+        hidden = (torch.arange(run.length, device=query.device) >= lengths.unsqueeze(1)).unsqueeze(1)  # [n, 1, s]
     if bias is None and not causal and (window is None or run.length <= window + 1):
-        return None
+        return None if hidden is None else ~hidden.unsqueeze(1)
     positions = _positions(run, query_positions, query.device)
     distances = torch.arange(run.length, device=query.device) - positions.unsqueeze(2)  # [n or 1, r, s]
     seen: Tensor | None = distances.abs() <= window if window is not None else None
     if causal:
         seen = distances <= 0
+    if hidden is not None:
+        seen = ~hidden if seen is None else seen & ~hidden
     if bias is None:
         assert seen is not None
         return seen.unsqueeze(1)

@@ -35,6 +35,7 @@ class Batch:
         lengths: tokens of each sequence; they add up to T.
         row_ids: the id of each sequence in its step; its dropout noise depends on it.
         windows: which sequences are windows of one text or pair, for a head that reads these together.
+        unseen: int64 [N], how many tokens at the end of each sequence no token attends to; None for none.
     """
 
     token_ids: "Tensor"
@@ -43,6 +44,7 @@ class Batch:
     lengths: tuple[int, ...]
     row_ids: tuple[int, ...]
     windows: "WindowsOfTexts | None" = None
+    unseen: "Tensor | None" = None
 
     @staticmethod
     def from_flat(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 import torch
 from torch import Tensor, nn
 
-from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.errors import CheckpointError, ConfigError
 from bertsmith.models.parts.batch import Batch, Read
 from bertsmith.models.parts.layers import activation, linear, new_norm, norm
 from bertsmith.models.parts.noise import Noise
@@ -153,6 +153,14 @@ class Encoder(nn.Module, abc.ABC):
             return first
         pooled = activation(linear(first, self.pooler), self.config.pooler_act)
         return norm(pooled, self.pooler.norm) if isinstance(self.pooler, NormedPooler) else pooled
+
+    def require_unseen(self) -> None:
+        """Checks that it computes batches with tokens that no token attends to; see `Batch.unseen`."""
+        raise CheckpointError(
+            expected="an encoder that can leave tokens out of the attention, to expand queries",
+            found=self.config.display_name,
+            fix="use a model that attends to the expansion of queries, or has none",
+        )
 
     def recompute_layers(self) -> None:
         """From now on computes what is inside a layer again in the backward pass, instead of keeping it."""

@@ -90,6 +90,9 @@ class TransformerEncoder(Encoder):
         if seed is not None:
             initialize(self, config.initializer_range, seed)
 
+    def require_unseen(self) -> None:
+        """See `Encoder.require_unseen`."""
+
     def recompute_layers(self) -> None:
         """See `Encoder.recompute_layers`; a pass that records what happens inside the layers keeps it."""
         self.recomputes = True
@@ -183,6 +186,7 @@ def allows_fast_path(shared: Pass, hidden: Tensor) -> bool:
     """Whether a pass is one that a fast path computes: of whole sequences of one length, and no more."""
     return (
         len(shared.batch.runs) == 1
+        and shared.batch.unseen is None
         and shared.noise is None
         and shared.earlier is None
         and shared.bias is None
@@ -369,6 +373,7 @@ class Layer(nn.Module):
             causal=config.is_causal,
             window=self.window,
             bias=self.score_bias(shared, name),
+            unseen=batch.unseen,
             query_positions=positions,
             dropout=config.attention_probs_dropout_prob,
             noise=shared.noise,

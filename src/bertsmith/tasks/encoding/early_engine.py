@@ -258,6 +258,8 @@ class EarlyEncoder(RowEncoder):
             encoder = self._of(self._work.late())
         return encoder.row_vectors(rows, choice, pooling, progress)
 
-    def token_vectors(self, rows: PackedRows, choice: LayerChoice, read: Ints | None = None) -> Vectors:
+    def token_vectors(
+        self, rows: PackedRows, choice: LayerChoice, read: Ints | None = None, unseen: Ints | None = None
+    ) -> Vectors:
         """See `RowEncoder`."""
-        return self._of(self._work.late()).token_vectors(rows, choice, read)
+        return self._of(self._work.late()).token_vectors(rows, choice, read, unseen)

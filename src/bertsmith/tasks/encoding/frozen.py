@@ -137,9 +137,13 @@ class FrozenEncoder(RowEncoder):
             progress=progress,
         )
 
-    def token_vectors(self, rows: PackedRows, choice: LayerChoice, read: Ints | None = None) -> Vectors:
+    def token_vectors(
+        self, rows: PackedRows, choice: LayerChoice, read: Ints | None = None, unseen: Ints | None = None
+    ) -> Vectors:
         """See `RowEncoder`."""
-        features = separate_rows(rows, read)
+        if unseen is not None:
+            self.model.require_unseen()
+        features = separate_rows(rows, read, unseen)
         width = (choice.width(self.hidden_size),)
         return self._vectors(features, choice, lambda picked, _: choice.join(picked.float()), width, "tokens")
 

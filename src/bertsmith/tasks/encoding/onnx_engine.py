@@ -281,8 +281,16 @@ class OnnxEncoder(RowEncoder):
         features = rows_by_first(rows)
         return self._vectors(features, functools.partial(_pooled, pooling=pooling), "texts", progress)
 
-    def token_vectors(self, rows: PackedRows, choice: LayerChoice, read: Ints | None = None) -> Vectors:
+    def token_vectors(
+        self, rows: PackedRows, choice: LayerChoice, read: Ints | None = None, unseen: Ints | None = None
+    ) -> Vectors:
         """See `RowEncoder`."""
+        if unseen is not None:
+            raise CheckpointError(
+                expected="a model in torch, to expand queries with tokens that no token attends to",
+                found="an ONNX export",
+                fix="use the model it was exported from",
+            )
         return self._vectors(separate_rows(rows, read), _of_tokens, "tokens", None)
 
     def _vectors(

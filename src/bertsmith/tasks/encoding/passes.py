@@ -190,13 +190,16 @@ def _different(features: EncodedExamples) -> tuple[EncodedExamples, Ints]:
 
     If different positions are read in equal rows, all of them are read in the row that represents them.
     """
-    guides = features.guides
-    rows, which = features.rows.distinct(guides)
-    if guides is not None:
-        guides = [guides[row] for row in np.unique(which, return_index=True)[1]]
+    guides, unseen = features.guides, features.unseen
+    rows, which = features.rows.distinct(guides if unseen is None else unseen.tolist())
+    if guides is not None or unseen is not None:
+        firsts = np.unique(which, return_index=True)[1]
+        guides = None if guides is None else [guides[row] for row in firsts]
+        unseen = None if unseen is None else unseen[firsts]
     if features.read is None:
         read, position = None, rows_index(rows.lengths, which)
     else:
         shift = np.repeat(rows.offsets[which] - features.rows.offsets[:-1], features.read_per_row)
         read, position = np.unique(features.read + shift, return_inverse=True)
-    return dataclasses.replace(separate_rows(rows, read), writing=features.writing, guides=guides), position
+    different = separate_rows(rows, read, unseen)
+    return dataclasses.replace(different, writing=features.writing, guides=guides), position

@@ -146,11 +146,14 @@ class RowEncoder(abc.ABC):
         """
 
     @abc.abstractmethod
-    def token_vectors(self, rows: PackedRows, choice: LayerChoice, read: Ints | None = None) -> Vectors:
+    def token_vectors(
+        self, rows: PackedRows, choice: LayerChoice, read: Ints | None = None, unseen: Ints | None = None
+    ) -> Vectors:
         """One vector per token, float32 [T, width], or [R, width] for the positions that are read.
 
         Args:
             read: int64 [R], flat positions, ascending, at least one in every row; None for all.
+            unseen: int64 [N], how many tokens at the end of each row no token attends to; None for none.
         """
 
     def _collect(

@@ -25,6 +25,7 @@ from bertsmith.models.parts.batch import (
     gather_rows,
     rows_index,
 )
+from bertsmith.models.parts.runs import copied
 from bertsmith.tasks.encoding.writing import Guide, Writing
 from bertsmith.text.tokenizers.encoded import offsets_of, places_of
 from bertsmith.text.tokenizers.pack import PackedRows
@@ -57,6 +58,7 @@ class EncodedExamples:
         target_rows: for a head that writes, the text to write for each unit, with special tokens; None without gold.
         writing: how such a head writes; None for heads that give logits.
         guides: what it may write for each row; None for any text.
+        unseen: int64 [N], how many tokens at the end of each row no token attends to; None for none.
         extra: data that the task needs for decoding, by name; arrays or lists over rows or examples.
     """
 
@@ -71,6 +73,7 @@ class EncodedExamples:
     target_rows: PackedRows | None = None
     writing: Writing | None = None
     guides: Sequence[Guide] | None = None
+    unseen: Ints | None = None
     extra: dict[str, object] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -187,12 +190,21 @@ class RowPart:
             wanted_per_row=features.read_per_row,
             device=device,
         )
+        gathered = with_unseen(gathered, features, self.rows)
         if features.windows_of_first is None:
             return gathered
         every = np.repeat(np.arange(len(features)), features.rows_per_unit)
         units, unit_of_row = np.unique(every[self.rows], return_inverse=True)
         place_in_unit = self.rows - features.first_rows[units[unit_of_row]]
         return with_windows(gathered, unit_of_row, place_in_unit, features.windows_of_first[units])
+
+
+def with_unseen(gathered: GatheredRows, features: EncodedExamples, rows: Ints) -> GatheredRows:
+    """Some rows as a batch that says which of their tokens no token attends to."""
+    if features.unseen is None:
+        return gathered
+    unseen = copied(features.unseen[rows], gathered.batch.token_ids.device)
+    return dataclasses.replace(gathered, batch=dataclasses.replace(gathered.batch, unseen=unseen))
 
 
 def with_windows(gathered: GatheredRows, unit_of_row: Ints, place_in_unit: Ints, first_counts: Ints) -> GatheredRows:
@@ -216,8 +228,8 @@ def rows_by_first(rows: PackedRows) -> EncodedExamples:
     return separate_rows(rows, rows.offsets[:-1])
 
 
-def separate_rows(rows: PackedRows, read: Ints | None) -> EncodedExamples:
-    """Rows as separate units without gold; see `EncodedExamples` for `read`."""
+def separate_rows(rows: PackedRows, read: Ints | None, unseen: Ints | None = None) -> EncodedExamples:
+    """Rows as separate units without gold; see `EncodedExamples` for `read` and `unseen`."""
     return EncodedExamples(
         rows=rows,
         rows_per_unit=np.ones(len(rows), dtype=np.int64),
@@ -225,6 +237,7 @@ def separate_rows(rows: PackedRows, read: Ints | None) -> EncodedExamples:
         read=read,
         targets=None,
         targets_per=PER_ROW,
+        unseen=unseen,
     )
 
 
@@ -278,6 +291,7 @@ def _micro_batch(
         row_ids=row_names[by_length],
         device=device,
     )
+    gathered = with_unseen(gathered, features, rows)
     if features.windows_of_first is not None:
         gathered = with_windows(gathered, unit_of_row, place_in_unit, features.windows_of_first[units])
     targets = target = None

@@ -1,0 +1,351 @@
+"""How a folder with late interaction (ColBERT) computes the vectors of the tokens of a text.
+
+Such a folder lists an encoder, a projection (`Dense`), which tokens are compared (`MultiVectorMask`) and a
+normalization. Two layouts are read: that of `MultiVectorEncoder` in sentence-transformers, and that of PyLate, whose
+settings are all in one file. PyLate's is written, which both load. What would change the vectors and is not followed
+here is refused by name.
+
+Letters: D width of the encoder, K width of the vectors.
+
+Source: Khattab and Zaharia (2020), "ColBERT", section 3.2; `MultiVectorEncoder` of sentence-transformers; `ColBERT` of
+PyLate.
+"""
+
+import dataclasses
+import string
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import save
+
+from bertsmith.base.core.errors import CheckpointError
+from bertsmith.base.storage.files import atomic_file, read_object, write_json
+from bertsmith.models.checkpoints.sentence_transformers import (
+    ABOUT,
+    DOCUMENT,
+    ENCODER_SETTINGS,
+    LATE_INTERACTION,
+    MODULES,
+    MULTI_VECTOR,
+    PYLATE,
+    QUERY,
+    VECTORS_TASK,
+    about_of,
+    count_in,
+    encoder_settings,
+    flag_in,
+    inside,
+    lowercases_texts,
+    max_length_of,
+    modules_of,
+    prompts_of,
+    require_usual,
+)
+from bertsmith.models.checkpoints.weights import read_tensors
+from bertsmith.models.model_files.metadata import BIN, SAFETENSORS
+
+Matrix = npt.NDArray[np.float32]
+_FOLDER = "1_Dense"
+_TOKENS = "token_embeddings"
+_LINEAR = ("torch.nn.modules.linear.Identity", "torch.nn.Identity")
+_TEXT_SETTINGS = ("query_length", "document_length", "query_expansion")
+_QUERY_LENGTH, _DOCUMENT_LENGTH = 32, 180  # of a folder of PyLate that does not say
+_DOCUMENT_PROMPTS = (DOCUMENT, "passage", "corpus")
+_SCORES = ("maxsim", "meanmaxsim", "MaxSim")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Expansion:
+    """How short queries are filled up.
+
+    Attributes:
+        length: the tokens of a query that is filled up, special tokens included.
+        cuts: whether longer queries are cut to this length.
+        attends: whether the other tokens attend to those that fill it up.
+        piece: the piece that fills it up; "" for the mask.
+    """
+
+    length: int
+    cuts: bool = True
+    attends: bool = False
+    piece: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextSide:
+    """How queries, or documents, are read.
+
+    Attributes:
+        prefix: a text in front of each of them.
+        marker: the beginning of it which, whole or its first word, is one piece if the vocabulary has it.
+        max_length: maximum tokens, special tokens included; None for what the encoder reads.
+        skips: whether tokens of the skip list have no vector.
+    """
+
+    prefix: str = ""
+    marker: str = ""
+    max_length: int | None = None
+    skips: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LateRecipe:
+    """How a folder computes the vectors of tokens, and scores a document by them.
+
+    Attributes:
+        encoder: the folder with the weights of the encoder.
+        weight: the projection, float32 [K, D].
+        bias: float32 [K]; None for none.
+        normalizes: whether each vector has length 1.
+        is_mean: whether a score is divided by the number of vectors of its query.
+        skipped: pieces that are not compared.
+        lowercase: texts are lower-cased, whatever the encoder's tokenizer says.
+    """
+
+    encoder: Path
+    weight: Matrix
+    bias: Matrix | None = None
+    queries: TextSide = TextSide()
+    documents: TextSide = TextSide()
+    expansion: Expansion | None = None
+    skipped: tuple[str, ...] = ()
+    normalizes: bool = True
+    is_mean: bool = False
+    lowercase: bool = False
+
+
+def is_late_interaction(folder: Path) -> bool:
+    """Whether a folder has a model with late interaction."""
+    return (folder / MODULES).exists() and about_of(folder).get("model_type") in LATE_INTERACTION
+
+
+def read_late_recipe(folder: Path) -> LateRecipe:
+    """The recipe of a folder with late interaction."""
+    about, modules = about_of(folder), modules_of(folder)
+    is_pylate = about.get("model_type") == PYLATE
+    kinds = [str(module.get("type", "")) for module in modules]
+    if wrong := next((kind for kind in kinds if not kind.startswith(("sentence_transformers.", "pylate."))), None):
+        raise _unsupported(folder, f"{wrong!r}"[:100])
+    names = [kind.rsplit(".", 1)[-1] for kind in kinds]
+    numbers = [number for number, name in enumerate(names) if name == "Dense"]
+    order = [name for name in names if name not in ("MultiVectorMask", "Dropout")]
+    if not numbers:
+        raise CheckpointError(
+            expected=f"a projection (Dense) in '{folder / MODULES}'",
+            found=", ".join(names),
+            fix="restore the folder, or fine-tune a model with --vectors tokens",
+        )
+    if order not in (head := ["Transformer", *["Dense"] * len(numbers)], [*head, "Normalize"]):
+        raise _unsupported(folder, ", ".join(names))
+    folders = {name: inside(folder, str(module.get("path", ""))) for name, module in zip(names, modules, strict=True)}
+    weight, bias = _projection([inside(folder, str(modules[number].get("path", ""))) for number in numbers])
+    encoder = folders["Transformer"]
+    said = encoder_settings(encoder, VECTORS_TASK, also=_TEXT_SETTINGS)
+    if "Normalize" in folders:
+        path = folders["Normalize"] / "config.json"
+        require_usual(path, read_object(path), dict.fromkeys(("module_input_name", "module_output_name"), _TOKENS))
+    if (score := about.get("similarity_fn_name") or _SCORES[0]) not in _SCORES and not is_pylate:
+        raise _unsupported(folder, f"similarity_fn_name {score!r}"[:60])
+    markers = ["", ""]
+    path, limit = encoder / ENCODER_SETTINGS, max_length_of(encoder, said)
+    prompt, prompts = prompts_of(folder / ABOUT, {**about, "prompts": _without_null(about.get("prompts"))})
+    of_queries = prompts.get(QUERY, prompt)
+    of_documents = next((prompts[name] for name in _DOCUMENT_PROMPTS if name in prompts), prompt)
+    if is_pylate:
+        words, tasks = about.get("skiplist_words"), [DOCUMENT]
+        words = [*string.punctuation] if words is None else words
+        markers = [_marker(folder / ABOUT, about, f"{kind}_prefix") for kind in (QUERY, DOCUMENT)]
+        of_queries, of_documents = (
+            marker + text.removeprefix(marker) for marker, text in zip(markers, (of_queries, of_documents), strict=True)
+        )
+        said = {
+            "query_length": about.get("query_length") or _QUERY_LENGTH,
+            "document_length": about.get("document_length") or _DOCUMENT_LENGTH,
+        }
+        if flag_in(folder / ABOUT, about, "do_query_expansion", default=True):
+            attends = flag_in(folder / ABOUT, about, "attend_to_expansion_tokens", default=False)
+            said["query_expansion"] = {"strategy": "fixed", "attend": attends, "length": said["query_length"]}
+        path = folder / ABOUT
+    else:
+        words, tasks = _skipped(folders.get("MultiVectorMask"))
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise CheckpointError(
+            expected=f"a list of pieces to skip in '{folder}'", found=repr(words)[:60], fix="correct it"
+        )
+    expansion = _expansion(path, said.get("query_expansion"))
+    if expansion is not None and not is_pylate and "MultiVectorMask" not in folders:
+        raise _unsupported(folder, "an expansion of queries without a MultiVectorMask, which is not compared")
+    longest = count_in(path, said, "query_length") or limit
+    if expansion is not None:
+        longest = expansion.length if expansion.cuts else longest and max(longest, expansion.length)
+    return LateRecipe(
+        encoder=encoder,
+        weight=weight,
+        bias=bias,
+        queries=TextSide(prefix=of_queries, marker=markers[0], max_length=longest, skips=QUERY in tasks),
+        documents=TextSide(
+            prefix=of_documents,
+            marker=markers[1],
+            max_length=count_in(path, said, "document_length") or limit,
+            skips=DOCUMENT in tasks,
+        ),
+        expansion=expansion,
+        skipped=tuple(words),
+        normalizes=is_pylate or "Normalize" in folders,
+        is_mean=score == "meanmaxsim",
+        lowercase=lowercases_texts(encoder, encoder_settings(encoder, None)),
+    )
+
+
+def write_late_recipe(
+    folder: Path,
+    weight: Matrix,
+    *,
+    prefixes: tuple[str, str],
+    marks: bool,
+    max_length: int,
+    skipped: tuple[str, ...],
+    lacks_pooler: bool = False,
+) -> None:
+    """Writes the files that make a model folder one of PyLate, which `MultiVectorEncoder` loads as well.
+
+    Args:
+        prefixes: texts in front of queries and of documents.
+        marks: whether these are pieces of the vocabulary, which PyLate knows; it has no other texts by default.
+        skipped: pieces of documents that are not compared.
+        lacks_pooler: the encoder of `transformers` would have a pooler, but the folder has none.
+    """
+    kinds = [("", "sentence_transformers.models.Transformer"), (_FOLDER, "pylate.models.Dense.Dense")]
+    modules = [
+        {"idx": number, "name": str(number), "path": path, "type": kind} for number, (path, kind) in enumerate(kinds)
+    ]
+    write_json(folder / MODULES, modules)
+    without = {"model_args": {"add_pooling_layer": False}} if lacks_pooler else {}
+    write_json(folder / ENCODER_SETTINGS, {"max_seq_length": max_length, "do_lower_case": False, **without})
+    write_json(
+        folder / ABOUT,
+        {
+            "model_type": PYLATE,
+            "prompts": {} if marks else dict(zip((QUERY, DOCUMENT), prefixes, strict=True)),
+            "default_prompt_name": None,
+            "similarity_fn_name": "MaxSim",
+            "query_prefix": prefixes[0] if marks else "",
+            "document_prefix": prefixes[1] if marks else "",
+            "query_length": max_length,
+            "document_length": max_length,
+            "attend_to_expansion_tokens": False,
+            "do_query_expansion": False,
+            "skiplist_words": [*skipped],
+        },
+    )
+    (folder / _FOLDER).mkdir(exist_ok=True)
+    outputs, inputs = weight.shape
+    about = {"in_features": inputs, "out_features": outputs, "bias": False, "activation_function": _LINEAR[0]}
+    write_json(folder / _FOLDER / "config.json", about)
+    with atomic_file(folder / _FOLDER / SAFETENSORS) as file:
+        file.write(save({"linear.weight": np.ascontiguousarray(weight, np.float32)}, metadata={"format": "pt"}))
+
+
+def _projection(folders: list[Path]) -> tuple[Matrix, Matrix | None]:
+    """The product of linear layers, float32 [K, D], and its bias; layers without anything between them are one."""
+    weight, bias = None, None
+    for folder in folders:
+        path = folder / "config.json"
+        said = read_object(path)
+        names = {"module_input_name": _TOKENS, "module_output_name": _TOKENS}
+        usual = {**names, "activation_function": _LINEAR[0]}
+        sizes = ("in_features", "out_features", "bias", "use_residual")
+        activation = said.get("activation_function", "torch.nn.modules.activation.Tanh")
+        rest = {key: value for key, value in said.items() if key not in sizes}
+        require_usual(path, {**rest, "activation_function": _LINEAR[0] if activation in _LINEAR else activation}, usual)
+        file = next((file for name in (SAFETENSORS, BIN) if (file := folder / name).exists()), folder / SAFETENSORS)
+        tensors = {name: np.asarray(tensor, np.float32) for name, tensor in _arrays(file).items()}
+        layer, added = tensors.get("linear.weight"), tensors.get("linear.bias")
+        shape = [said.get("out_features"), said.get("in_features")]
+        if layer is None or list(layer.shape) != shape or (added is None) == flag_in(path, said, "bias", default=True):
+            raise CheckpointError(
+                expected=f"linear.weight of shape {shape} in '{file}', as its configuration says",
+                found=", ".join(f"{name} {list(tensor.shape)}" for name, tensor in tensors.items()) or "none",
+                fix="download the folder again",
+            )
+        if flag_in(path, said, "use_residual", default=False):
+            layer = layer + (
+                np.eye(len(layer), dtype=np.float32) if shape[0] == shape[1] else tensors["residual.weight"]
+            )
+        if weight is not None and layer.shape[1] != len(weight):
+            raise CheckpointError(
+                expected=f"a Dense of {len(weight)} inputs in '{folder}'",
+                found=str(layer.shape[1]),
+                fix="download it again",
+            )
+        weight, bias = (
+            (layer, added)
+            if weight is None
+            else (layer @ weight, added if bias is None else layer @ bias + (0 if added is None else added))
+        )
+    assert weight is not None, "a projection"
+    return np.ascontiguousarray(weight), bias
+
+
+def _arrays(file: Path) -> Mapping[str, Any]:
+    """The tensors of a file, as arrays where that needs no torch."""
+    if file.suffix == ".safetensors":
+        return read_tensors(file, as_arrays=True)
+    return {name: tensor.float().numpy() for name, tensor in read_tensors(file).items()}
+
+
+def _skipped(folder: Path | None) -> tuple[Any, list[str]]:
+    """The pieces that a `MultiVectorMask` skips, and the kinds of texts, "query" and "document", of which it does."""
+    if folder is None:
+        return [], []
+    path = folder / "config.json"
+    said = read_object(path)
+    require_usual(
+        path, {key: said[key] for key in said if not key.startswith("skiplist_")}, {"keep_only_token_ids": None}
+    )
+    tasks = said.get("skiplist_tasks") or [DOCUMENT]
+    tasks = [tasks] if isinstance(tasks, str) else tasks
+    if not isinstance(tasks, list) or not {*map(str, tasks)} <= {QUERY, DOCUMENT}:
+        raise CheckpointError(
+            expected=f"{QUERY} or {DOCUMENT} as skiplist_tasks in '{path}'", found=repr(tasks)[:60], fix="correct it"
+        )
+    return said.get("skiplist_words") or [], tasks
+
+
+def _expansion(path: Path, said: Any) -> Expansion | None:
+    if said is None:
+        return None
+    values = said if isinstance(said, dict) else {"strategy": said}
+    require_usual(path, {key: None for key in values if key not in ("strategy", "length", "attend", "token")}, {})
+    strategy, piece = values.get("strategy"), values.get("token") or ""
+    length = count_in(path, values, "length")
+    if strategy not in ("fixed", "min") or length is None or not isinstance(piece, str):
+        raise CheckpointError(
+            expected=f"strategy fixed or min with a length as query_expansion in '{path}'",
+            found=repr(said)[:80],
+            fix="correct it, or write null",
+        )
+    attends = flag_in(path, values, "attend", default=False)
+    return Expansion(length=length, cuts=strategy == "fixed", attends=attends, piece=piece)
+
+
+def _marker(path: Path, about: Mapping[str, Any], name: str) -> str:
+    value = about.get(name)
+    if value is not None and not isinstance(value, str):
+        raise CheckpointError(expected=f"a text as {name} in '{path}'", found=repr(value)[:60], fix="correct it")
+    return value or ""
+
+
+def _without_null(prompts: Any) -> Any:
+    return {name: text for name, text in prompts.items() if text is not None} if isinstance(prompts, dict) else prompts
+
+
+def _unsupported(folder: Path, found: str) -> CheckpointError:
+    return CheckpointError(
+        expected=f"an encoder, linear projections, a mask and a normalization in '{folder / MODULES}'",
+        found=found,
+        fix=f"use the model with sentence-transformers ({MULTI_VECTOR})",
+    )
