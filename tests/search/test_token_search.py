@@ -80,7 +80,7 @@ def test_a_search_takes_such_a_model_for_its_vectors_and_to_rank_again(folder: P
     assert model.abilities == ("rerank",)
     scores = model.rerank(QUERIES[0], PASSAGES)
     [alone] = bertsmith.search_passages(passages, list(QUERIES[:1]), model=folder, device="cpu")
-    assert [hit.id for hit in alone.passages] == [str(place + 1) for place in np.argsort(-np.array(scores))]
+    assert [hit.id for hit in alone.passages] == [str(number + 1) for number in np.argsort(-np.array(scores))]
     [again] = bertsmith.search_passages(passages, list(QUERIES[:1]), system="bm25", rerank=folder, device="cpu")
     assert {hit.id for hit in again.passages} <= {"1", "2", "4"}, "those that share a word with the query"
     for hit in again.passages:
