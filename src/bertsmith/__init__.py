@@ -36,7 +36,13 @@ if TYPE_CHECKING:
     from bertsmith.app.library.estimators import BertsmithClassifier, BertsmithVectorizer
     from bertsmith.app.library.finetuning import finetune
     from bertsmith.app.library.formats import convert
-    from bertsmith.app.library.indexes import build_index, compact_index, remove_from_index
+    from bertsmith.app.library.indexes import (
+        build_index,
+        compact_index,
+        export_index,
+        join_indexes,
+        remove_from_index,
+    )
     from bertsmith.app.library.inspection import inspect_model
     from bertsmith.app.library.labelled import evaluate, quantize
     from bertsmith.app.library.loading import load
@@ -112,12 +118,14 @@ _LAZY = {
     "embed_subjects": "bertsmith.app.library.codes",
     "embed_words_of_file": "bertsmith.app.library.vector_files",
     "evaluate": "bertsmith.app.library.labelled",
+    "export_index": "bertsmith.app.library.indexes",
     "find_anomalies": "bertsmith.app.library.codes",
     "fill_codes": "bertsmith.app.library.video",
     "find_senses": "bertsmith.app.library.word_senses",
     "finetune": "bertsmith.app.library.finetuning",
     "gloss_pairs": "bertsmith.app.library.disambiguation",
     "inspect_model": "bertsmith.app.library.inspection",
+    "join_indexes": "bertsmith.app.library.indexes",
     "learn_vocabulary": "bertsmith.app.library.vocabulary",
     "load": "bertsmith.app.library.loading",
     "make_static_vectors": "bertsmith.recipes.sentence_encoders.static",
@@ -194,12 +202,14 @@ __all__ = [
     "embed_subjects",
     "embed_words_of_file",
     "evaluate",
+    "export_index",
     "fill_codes",
     "find_anomalies",
     "find_senses",
     "finetune",
     "gloss_pairs",
     "inspect_model",
+    "join_indexes",
     "learn_vocabulary",
     "load",
     "make_static_vectors",

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bertsmith import build_index
 from bertsmith.app.cli.commands import COMMANDS, Command
 from bertsmith.app.cli.request_options import REQUESTS
 from bertsmith.base.core.requests import own_fields
@@ -27,9 +28,10 @@ INPUTS = {
     "judgements", "changes", "text", "fit_on", "source", "api_key_file", "folders", "model", "init", "file",
     "continue_on", "vectors", "pairs", "stories", "facts", "models", "general", "unlabelled", "logits",
     "segments", "events", "words", "sequences", "features", "tree", "codes", "examples", "glosses", "pair_model",
-    "replies", "calibrate", "on", "ids",
+    "replies", "calibrate", "on", "ids", "indexes",
 }  # fmt: skip
-CHANGED = {("index remove", "index"), ("index compact", "index")}  # the index itself, which they extend
+# The index itself, which they read or extend.
+CHANGED = {("index remove", "index"), ("index compact", "index"), ("index export", "index")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +94,7 @@ OUTPUTS: Mapping[tuple[str, str], Output] = {
     ("features", "out as .jsonl"): Output(
         "features lines.jsonl --model model --out", ("lines.jsonl",), ".jsonl", b'{"linex_index": 0, "features": []}\n'
     ),
+    ("index export", "out"): Output("index export my-index --out", (), ".parquet", b"PAR1"),
     ("search", "index"): Output(
         "search lines.txt --model model --query man --index", ("lines.txt",), "", INDEX,
         kept=("model/model.safetensors",),
@@ -139,6 +142,7 @@ FOLDERS = {
     ("distill corpus", "out"): ("distill corpus corpus --teacher model --steps 1 --out", ("corpus", "model")),
     ("adapt", "out"): ("adapt model texts --minutes 1 --out", ("model", "texts")),
     ("index", "out"): ("index texts --model model --out", ("texts", "model")),
+    ("index join", "out"): ("index join my-index --out", ("my-index",)),
     ("vectors static", "out"): ("vectors static --model model --replace --out", ("model", ".")),
     ("convert", "destination"): ("convert model --to google --replace", ("model", ".")),
 }
@@ -181,6 +185,8 @@ def _needed(request: pytest.FixtureRequest, tmp_path: Path) -> None:
         Path("submitted").mkdir()
         lines = ["index\t#1 ID\t#2 ID\t#1 String\t#2 String", "0\t1\t2\tthe man\tthe store", ""]
         Path("submitted/MRPC.tsv").write_text("\n".join(lines), encoding="utf-8")
+    if "my-index" in typed:
+        build_index("some.npy", "my-index")
     if "codes train codes" in typed:
         build_codes([Path("events.csv")], Path("codes"))
     if "pretrain" in typed or "distill corpus" in typed:

@@ -293,6 +293,8 @@ COMMANDS = (
     ),
     Command(indexes.remove, "index remove", "bertsmith index remove my-index --id village.txt:1"),
     Command(indexes.compact, "index compact", "bertsmith index compact my-index"),
+    Command(indexes.join, "index join", "bertsmith index join my-index my-other-index --out my-joined-index"),
+    Command(indexes.export, "index export", "bertsmith index export my-index --out my-index.parquet"),
     Command(
         search.search,
         "search",

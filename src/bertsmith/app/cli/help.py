@@ -13,9 +13,9 @@ GROUPS: Mapping[str, str] = {
     "Text": "vocab*, corpus*, tokenize, inputs, check, rates, codes build, codes cluster, codes assign",
     "Train": "pretrain*, finetune*, distill, distill corpus, adapt, plan, settings, report, train-translation, "
     "memory train, codes train, codes train-video",
-    "Use": "predict*, classify, embed*, search*, index, index remove, index compact, fill*, ask*, serve*, next, "
-    "complete, perplexity, translate, rank, features, senses, contexts, disambiguate, gloss-pairs, memory answer, "
-    "codes predict, codes anomalies, codes embed, codes fill, codes match, codes next, codes features",
+    "Use": "predict*, classify, embed*, search*, index, index remove, index compact, index join, index export, fill*, "
+    "ask*, serve*, next, complete, perplexity, translate, rank, features, senses, contexts, disambiguate, gloss-pairs, "
+    "memory answer, codes predict, codes anomalies, codes embed, codes fill, codes match, codes next, codes features",
     "Compare": "evaluate*, compare*, audit, upgrade, drift, glue, quantize",
     "Word vectors": "vectors, vectors static, vectors train, vectors convert, vectors neighbours, vectors analogy, "
     "vectors similarity, vectors opposites, vectors show",

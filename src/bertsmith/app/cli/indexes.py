@@ -3,11 +3,18 @@
 from typing import TYPE_CHECKING
 
 from bertsmith.app.cli.options import JsonOption, print_json, say
+from bertsmith.base.core.progress import counted
 from bertsmith.base.core.requests import call
 
 if TYPE_CHECKING:
     from bertsmith.inference.indexes.building import IndexChange
-    from bertsmith.inference.indexes.request import CompactIndexRequest, IndexRequest, RemoveFromIndexRequest
+    from bertsmith.inference.indexes.request import (
+        CompactIndexRequest,
+        ExportIndexRequest,
+        IndexRequest,
+        JoinIndexesRequest,
+        RemoveFromIndexRequest,
+    )
 
 
 def index(request: "IndexRequest", json: JsonOption = False) -> None:
@@ -35,6 +42,27 @@ def compact(request: "CompactIndexRequest", json: JsonOption = False) -> None:
     from bertsmith.app.library.indexes import compact_index
 
     _print(call(compact_index, request), json)
+
+
+def join(request: "JoinIndexesRequest", json: JsonOption = False) -> None:
+    """Join indexes of the same model and columns, such as parts that several machines built, into a new one.
+
+    No vector is computed, and where the file system has links, no file is copied. Of texts with the same id, that of
+    the last index counts. The indexes stay as they are.
+    """
+    from bertsmith.app.library.indexes import join_indexes
+
+    _print(call(join_indexes, request), json)
+
+
+def export(request: "ExportIndexRequest") -> None:
+    """Write the texts of an index to a Parquet file, with ids, columns and vectors, for DuckDB and other programs.
+
+    The vectors are a fixed-size list of float32. `bertsmith index X` makes an index of such a file.
+    """
+    from bertsmith.app.library.indexes import export_index
+
+    say(f"{request.out}: {counted(call(export_index, request), 'text')}")
 
 
 def _print(change: "IndexChange", json: bool) -> None:

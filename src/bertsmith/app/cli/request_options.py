@@ -84,6 +84,8 @@ REQUESTS = Registry[type[Request]](
         "glue": "recipes.results.published_scores:GlueRequest",
         "index": "inference.indexes.request:IndexRequest",
         "index compact": "inference.indexes.request:CompactIndexRequest",
+        "index export": "inference.indexes.request:ExportIndexRequest",
+        "index join": "inference.indexes.request:JoinIndexesRequest",
         "index remove": "inference.indexes.request:RemoveFromIndexRequest",
         "inputs": "text.documents.request:InputsRequest",
         "inspect": "inference.export.request:InspectRequest",

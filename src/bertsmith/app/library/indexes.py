@@ -14,13 +14,21 @@ from bertsmith.base.core.requests import takes
 from bertsmith.base.storage.files import digest_bytes, digest_file
 from bertsmith.inference.indexes import building
 from bertsmith.inference.indexes.building import IndexChange
+from bertsmith.inference.indexes.exporting import export_rows
 from bertsmith.inference.indexes.index import Index, Manifest
-from bertsmith.inference.indexes.request import CompactIndexRequest, IndexRequest, RemoveFromIndexRequest
+from bertsmith.inference.indexes.request import (
+    CompactIndexRequest,
+    ExportIndexRequest,
+    IndexRequest,
+    JoinIndexesRequest,
+    RemoveFromIndexRequest,
+)
 from bertsmith.inference.indexes.stored_vectors import StoredVectors, has_vectors
 from bertsmith.inference.search.index import maker_of
 from bertsmith.inference.search.passages import Record, read_records
 from bertsmith.inference.search.request import MANIFEST
 from bertsmith.inference.vectors.embedder import Embedder
+from bertsmith.inference.vectors.files import require_place
 from bertsmith.inference.vectors.jobs import TextVectors, VectorJob
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.inference.vectors.writers import VECTOR
@@ -165,6 +173,28 @@ def compact_index(request: CompactIndexRequest) -> IndexChange:
         BertsmithError: there is no index.
     """
     return building.compact_index(Path(request.index), recall=request.recall, rows_per_segment=request.segment_rows)
+
+
+@takes(JoinIndexesRequest)
+def join_indexes(request: JoinIndexesRequest) -> IndexChange:
+    """The numbers of a new index of the texts of several; of texts with the same id, that of the last one counts.
+
+    Raises:
+        BertsmithError: an index is missing or of another model, or `out` is in use.
+    """
+    return building.join_indexes(Path(request.out), [Path(index) for index in request.indexes])
+
+
+@takes(ExportIndexRequest)
+def export_index(request: ExportIndexRequest) -> int:
+    """The number of texts of an index that were written to a Parquet file with ids, columns and vectors.
+
+    Raises:
+        BertsmithError: there is no index, or `out` exists.
+    """
+    out = Path(request.out)
+    require_place(out, inputs=[request.index], index=True, replace=request.replace)
+    return export_rows(Index(Path(request.index)), out, replace=request.replace)
 
 
 def index_embedder(index: Index, model: str | Path | None, settings: Mapping[str, Any]) -> Embedder:

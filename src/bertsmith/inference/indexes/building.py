@@ -6,9 +6,11 @@ the different words and the cells of one segment. Every stage is a function of t
 interrupted build ends with the same bytes.
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -171,6 +173,67 @@ def compact_index(folder: Path, *, recall: float, rows_per_segment: int) -> Inde
             segments.append(_with_cells(folder, record, recall))
         manifest = dataclasses.replace(before, segments=[*kept, *segments], changes=before.changes + 1)
         return _replaced(folder, manifest, before)
+
+
+def join_indexes(folder: Path, sources: Sequence[Path]) -> IndexChange:
+    """Makes a new index of the segments of several, without copying them where the file system has links.
+
+    Of texts with the same id, that of the last index counts. The sources stay, and later changes of either side do not
+    reach the other, as the files of segments are never changed.
+    """
+    with contextlib.ExitStack() as locks:
+        locks.enter_context(locked_folder(folder))
+        _before(folder, add=False, resume=False)
+        for source in sources:
+            locks.enter_context(locked_folder(source, create=False))
+        manifests = [_finished(source) for source in sources]
+        first, number = manifests[0], 1 + max(each.changes for each in manifests)
+        for source, manifest in zip(sources, manifests, strict=True):
+            for name in ("made_of", "width", "columns"):
+                if getattr(manifest, name) != getattr(first, name):
+                    raise InputError(
+                        expected=f"indexes of the same model, settings and columns as '{sources[0]}'",
+                        found=f"another {'model or setting' if name == 'made_of' else name} in '{source}'",
+                        fix="leave it out, or build it again",
+                    )
+        # The segments are those of this change, and a join that is killed starts again.
+        started = {"made_of": {}, "sources": {}, "rows_per_segment": 0, "segments": [], "columns": []}
+        write_json(folder / BUILDING, started)
+        joined = list[SegmentRecord]()
+        for source, manifest in zip(sources, manifests, strict=True):
+            added = list[SegmentRecord]()
+            for record in manifest.segments:
+                name = _SEGMENT.format(len(joined) + len(added))
+                _link(source / record.name, folder / name, record)
+                added.append(dataclasses.replace(record, name=name))
+            joined = [*_without(folder, joined, _shared(folder, joined, added), number)[0], *added]
+        manifest = dataclasses.replace(first, segments=joined, changes=number)
+        return _replaced(folder, manifest, None, added=sum(each.rows for each in manifests))
+
+
+def _link(segment: Path, target: Path, record: SegmentRecord) -> None:
+    """Links or copies the files of a segment, but not those of earlier states."""
+    target.mkdir()
+    for file in sorted(segment.iterdir()):
+        if file.name.startswith("removed-") and file.name != record.removed:
+            continue
+        try:
+            os.link(file, target / file.name)
+        except OSError:
+            shutil.copyfile(file, target / file.name)
+
+
+def _shared(folder: Path, before: Sequence[SegmentRecord], added: Sequence[SegmentRecord]) -> list[str]:
+    """The ids of rows of added segments that are not removed which earlier segments have, too."""
+    earlier = [Rows(folder / each.name) for each in before]
+    ids = list[str]()
+    for record in added:
+        segment = Segment(folder, record, is_searched=False)
+        common = list(dict.fromkeys(itertools.chain.from_iterable(map(segment.rows.shared_with, earlier))))
+        positions, rows = segment.rows.find(common)
+        is_there = np.ones(len(rows), dtype=bool) if segment.present is None else segment.present[rows]
+        ids += [common[position] for position in positions[is_there].tolist()]
+    return ids
 
 
 def _before(folder: Path, *, add: bool, resume: bool) -> Manifest | None:

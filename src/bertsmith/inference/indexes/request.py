@@ -64,6 +64,33 @@ class RemoveFromIndexRequest(Request, TableEncoding):
 
 
 @dataclasses.dataclass(frozen=True)
+class JoinIndexesRequest(Request):
+    """Indexes, and the one that is made of them."""
+
+    indexes: Annotated[Sequence[str | Path], Help("the indexes", flag="INDEX...", path="the indexes", kind=list[Path])]
+    out: Annotated[str | Path, _OUT]
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportIndexRequest(Request):
+    """An index, and the file that its rows are written to."""
+
+    index: Annotated[str | Path, _INDEX]
+    out: Annotated[str | Path, Help("the file to write, .parquet", metavar="X", path="the output", kind=Path)]
+    _: dataclasses.KW_ONLY
+    replace: bool = help_field(False, "overwrite X")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            Path(self.out).suffix.lower() == ".parquet",
+            expected="an output that ends in .parquet",
+            found=f"'{self.out}'",
+            fix="add the ending",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class CompactIndexRequest(Request):
     """An index whose small segments are joined."""
 

@@ -98,14 +98,18 @@ class Rows:
             if first == second:
                 raise _twice(first)
 
+    def shared_with(self, other: "Rows") -> list[str]:
+        """The ids that another segment has, too."""
+        common = np.intersect1d(self._ids["hash"], other._ids["hash"])
+        rows = self._ids["row"][np.searchsorted(self._ids["hash"], common)]
+        ids = [self.table[ID][int(row)].as_py() for row in rows]
+        return [ids[position] for position in other.find(ids)[0].tolist()]
+
     def require_others(self, others: "Sequence[Rows]") -> None:
         """Refuses an id that one of the other segments has, too."""
         for other in others:
-            for hash in np.intersect1d(self._ids["hash"], other._ids["hash"]).tolist():
-                row = int(self._ids["row"][np.searchsorted(self._ids["hash"], hash)])
-                id = self.table[ID][row].as_py()
-                if len(other.find([id])[0]):
-                    raise _twice(id)
+            for id in self.shared_with(other):
+                raise _twice(id)
 
 
 @contextlib.contextmanager

@@ -29,15 +29,17 @@ class StoredVectors(VectorJob):
         self.path, self._vectors = path, read_vectors(path)
         self.rows = len(self._vectors)
         recorded = made_of_vectors(path)
-        if recorded and ("pooling" not in recorded or recorded.get("width") != self.width):
+        self._made_of = {name: value for name, value in recorded.items() if name not in _OF_FILE}
+        if recorded.get("width", self.width) != self.width:
+            fault = f"width {self.width} instead of {recorded['width']}"
+        else:
+            fault = "vectors of words or pieces" if self._made_of and "pooling" not in self._made_of else ""
+        if fault:
             raise InputError(
                 expected=f"vectors of texts in '{path}', as its record says",
-                found="vectors of words or pieces"
-                if "pooling" not in recorded
-                else f"width {self.width} instead of {recorded.get('width')}",
+                found=fault,
                 fix=f"write them again with `bertsmith embed`, or remove '{path.name}.json' if it is of other vectors",
             )
-        self._made_of = {name: value for name, value in recorded.items() if name not in _OF_FILE}
 
     @property
     def width(self) -> int:
