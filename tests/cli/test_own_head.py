@@ -92,7 +92,7 @@ def test_without_the_option_each_command_says_in_one_line_what_it_needs(run, fol
 
 def test_a_server_has_it_too(folder: Path) -> None:
     pytest.importorskip("uvicorn")
-    from bertsmith.app.server.process import load_models
+    from bertsmith.app.library.loading import load_models
 
     head = own_head(f"{folder / 'my_head.py'}:MyHead")
     asked = load_models([f"mails={folder / 'run'}"], device="cpu", head=head)["mails"]

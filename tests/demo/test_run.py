@@ -11,7 +11,7 @@ import pytest
 
 from bertsmith.app.demo import run as demo
 from bertsmith.app.demo.labelled import TRAIN_FILE
-from bertsmith.app.server.process import load_models
+from bertsmith.app.library.loading import load_models
 from bertsmith.base.core import progress
 from bertsmith.base.core.errors import ConfigError, InputError, RunError
 from bertsmith.base.storage.files import read_json

@@ -9,7 +9,7 @@ import torch
 
 import bertsmith
 from bertsmith.app.library.finetuning import finetune
-from bertsmith.app.server.process import load_models
+from bertsmith.app.library.loading import load_models
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.storage.files import read_json
 from bertsmith.models.checkpoints.load import load_any

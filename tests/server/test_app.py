@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from bertsmith import Model, load
+from bertsmith.app.library.loading import load_models
 from bertsmith.app.server.documents import read_page
-from bertsmith.app.server.process import load_models, read_key
+from bertsmith.app.server.process import read_key
 from bertsmith.app.server.queue import read_at_most
 from bertsmith.app.server.record_routes import ROUTES
 from bertsmith.app.server.refusal import json_bytes

@@ -272,7 +272,7 @@ def warn_cut(cut: Iterable[int]) -> tuple[int, int]:
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and _module_of(frame).startswith(_BETWEEN):
         level, frame = level + 1, frame.f_back
-    if _module_of(frame).startswith(f"{__package__.rpartition('.')[0]}."):
+    if _module_of(frame).startswith(f"{__package__.partition('.')[0]}."):
         return counts
     message = f"texts truncated to the length the model reads: {counts[0]:,}, {counted(counts[1], 'token')} in all"
     warnings.warn(message, CutWarning, stacklevel=level)

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from bertsmith.app.library.inspection import verify_model
 from bertsmith.app.library.model import Model
 from bertsmith.app.library.opening import Opening
 from bertsmith.app.library.record_models import ModelWithRecords, RecordModel
-from bertsmith.base.core.errors import CheckpointError
+from bertsmith.base.core.errors import CheckpointError, ConfigError
 from bertsmith.base.core.registry import Registry
 from bertsmith.base.core.requests import parameters_named, require_path
 from bertsmith.base.machine.runtime import require_torch
@@ -31,10 +31,10 @@ from bertsmith.inference.predictors.request import EvaluateRequest
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.loading import early_encoder, late_folder, load_embedder, load_token_embedder
 from bertsmith.models.checkpoints.hub import model_name
-from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.load import base_source, kind_of, load_any
 from bertsmith.models.checkpoints.onnx_folder import is_onnx_folder, read_onnx_folder
 from bertsmith.models.checkpoints.sentence_transformers import read_recipe
-from bertsmith.models.model_files.metadata import SIMILARITY, ModelMetadata, n_gram_folder, read_metadata
+from bertsmith.models.model_files.metadata import SIMILARITY, n_gram_folder, read_metadata
 from bertsmith.tasks.encoding.row_encoder import RowEncoder
 from bertsmith.tasks.task_data.spec_of_model import spec_of
 
@@ -137,7 +137,7 @@ def _loaded(
     if (late := late_folder(source)) is not None:
         require_torch(source)
         return Model(name, embedder=load_token_embedder(late, **options))
-    if read_recipe(Path(source)) is not None and not _keeps_heads(read_metadata(Path(source))):
+    if read_recipe(Path(source)) is not None and not read_metadata(Path(source)).keeps_heads:
         return Model(name, embedder=load_embedder(source, early=True, **options))
     if is_onnx_folder(source):
         exported = read_onnx_folder(source)
@@ -151,7 +151,7 @@ def _loaded(
         return early
     require_torch(source)
     folder = load_any(source)
-    if read_recipe(folder.path) is not None and not _keeps_heads(folder.metadata):
+    if read_recipe(folder.path) is not None and not folder.metadata.keeps_heads:
         return Model(name, embedder=load_embedder(folder.path, **options))
     return _of_folder(name, folder, **options)
 
@@ -175,7 +175,7 @@ def _loaded_early(name: str, source: str | Path, **options: Any) -> Model | None
     folder = graph_folder(source, **options)
     if folder is None:
         return None
-    if read_recipe(folder.path) is not None and not _keeps_heads(folder.metadata):
+    if read_recipe(folder.path) is not None and not folder.metadata.keeps_heads:
         return Model(name, embedder=load_embedder(folder.path, early=True, **options))
     spec = spec_of(folder)
     if spec is not None and spec.kind != SIMILARITY:
@@ -207,9 +207,58 @@ def _predictor_of_words(folder: Path, **options: Any) -> Predictor:
     return predictor
 
 
-def _keeps_heads(metadata: ModelMetadata) -> bool:
-    """Whether a folder of sentence-transformers is a model of ours that learned its vectors in pre-training."""
-    return metadata.gives_vectors and metadata.task == "pretraining"
+def load_models(
+    sources: Sequence[str],
+    *,
+    device: str = "auto",
+    precision: str = "fp32",
+    products: str = "auto",
+    head: "type[OwnHead] | None" = None,
+) -> dict[str, Served]:
+    """The models, by the names under which they are served.
+
+    Args:
+        sources: anything that `open_model` accepts, or NAME=SOURCE.
+        device, precision, products: as in `load`.
+        head: the user's head that all of them were fine-tuned with.
+    """
+    options = {"device": device, "precision": precision, "products": products}
+    chosen_names = dict[str, str | None]()
+    paths = dict[str, str]()
+    for source in sources:
+        chosen, path = name_and_source(source)
+        name = chosen or model_name(path)
+        if name in paths:
+            raise ConfigError(
+                expected="a unique name for each model",
+                found=f"two models called {name!r}",
+                fix=f"name one of them: --model NAME={path}",
+            )
+        chosen_names[name], paths[name] = chosen, path
+    adapted = _load_adapters(paths, **options) if head is None else {}
+    return {
+        name: adapted.get(name) or open_model(path, chosen_names[name], head=head, **options)
+        for name, path in paths.items()
+    }
+
+
+def _load_adapters(paths: Mapping[str, str], **options: Any) -> Mapping[str, Served]:
+    """The models of adapters that share a base, by name."""
+    of_base: dict[str, dict[str, Path]] = {}
+    for name, path in paths.items():
+        if kind_of(Path(path)) == "adapter":
+            base = base_source(Path(path))
+            of_base.setdefault(os.path.realpath(base) if os.path.exists(base) else base, {})[name] = Path(path)
+    models: dict[str, Served] = {}
+    for base, adapters in of_base.items():
+        if len(adapters) > 1:
+            from bertsmith.app.library.adapted_models import load_adapted  # imports torch
+
+            of_adapters = load_adapted(base, adapters, **options)
+            for name, model in of_adapters.items():
+                model.opening = Opening(load, paths[name], options)
+            models |= of_adapters
+    return models
 
 
 def name_and_source(text: str) -> tuple[str | None, str]:

@@ -9,14 +9,13 @@ import asyncio
 import signal
 import socket
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import uvicorn
 
-from bertsmith.app.library.loading import name_and_source, open_model
+from bertsmith.app.library.loading import load_models, name_and_source
 from bertsmith.app.server.app import create_app
 from bertsmith.app.server.connections import (
     BACKLOG,
@@ -33,43 +32,9 @@ from bertsmith.base.core.parameters import ComputeSettings
 from bertsmith.base.core.progress import tell, warn
 from bertsmith.base.core.settings import require
 
-if TYPE_CHECKING:
-    from bertsmith.app.library.loading import Served
-    from bertsmith.models.heads.own_head import OwnHead
-
 _KEEP_ALIVE = 75  # seconds; longer than clients keep a connection open, so that the client closes it
 _TICKS_A_SECOND = 10  # of uvicorn
 _SHORTEST_KEY = 16
-
-
-def load_models(
-    sources: Sequence[str],
-    *,
-    device: str = "auto",
-    precision: str = "fp32",
-    products: str = "auto",
-    head: "type[OwnHead] | None" = None,
-) -> "dict[str, Served]":
-    """The models, by the names under which they are served.
-
-    Args:
-        sources: anything that `open_model` accepts, or NAME=SOURCE.
-        device, precision, products: as in `load`.
-        head: the user's head that all of them were fine-tuned with.
-    """
-    models: dict[str, Served] = {}
-    for source in sources:
-        chosen_name, path = name_and_source(source)
-        model = open_model(path, chosen_name, device=device, precision=precision, products=products, head=head)
-        name = chosen_name or model.name
-        if name in models:
-            raise ConfigError(
-                expected="a unique name for each model",
-                found=f"two models called {name!r}",
-                fix=f"name one of them: --model NAME={path}",
-            )
-        models[name] = model
-    return models
 
 
 def read_key(path: Path) -> str:

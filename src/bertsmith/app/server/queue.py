@@ -1,7 +1,8 @@
-"""The request queue of a model: requests are batched by tokens, computed in one thread, dropped when abandoned.
+"""The request queue of a model, or of several on one encoder: batched by tokens, computed in one thread.
 
 There is no batching delay: an idle model starts on whatever is queued, and the next batch gathers while it computes.
-A batch has one ability and one set of options. It takes texts from requests in order until the token budget is
+A batch has one ability and one set of options, or any number of them if the models share an encoder, which computes
+all of its rows together. It takes texts from requests in order until the token budget is
 used up; a larger request returns to the end of the queue with its remaining texts, so that it does not delay small
 ones. The event loop submits work and receives answers; tokens are counted and answers computed in the model's
 thread.
@@ -11,6 +12,7 @@ interrupted, so before each pass the thread checks whether a client still waits 
 """
 
 import asyncio
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -18,7 +20,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,7 @@ from bertsmith.base.core.errors import BertsmithError
 
 if TYPE_CHECKING:
     from bertsmith.app.library.loading import Served
+    from bertsmith.models.products.adapted import SharedEncoder
     from bertsmith.tasks.encoding.row_encoder import Hooked
 
 Options = tuple[tuple[str, Any], ...]
@@ -80,6 +83,7 @@ class Work:
     """The items of one request.
 
     Attributes:
+        name: the model, as the metrics name it.
         ability: as in `Model.compute`.
         items: one for each answer.
         options: shared by all items.
@@ -93,6 +97,7 @@ class Work:
         taken: number of items that the model has started on.
     """
 
+    name: str
     ability: str
     items: Sequence[Any]
     options: Options
@@ -117,6 +122,11 @@ class Work:
         return {"tokens_in": came, "tokens_used": came - cut, "tokens_cut": cut}
 
     @property
+    def kind(self) -> tuple[str, str, Options]:
+        """What a call of a model has one of."""
+        return self.name, self.ability, self.options
+
+    @property
     def left(self) -> int:
         """Number of items still waiting."""
         return len(self.items) - self.taken
@@ -137,11 +147,10 @@ class Part:
 
 
 class WorkQueue:
-    """The queue of one model, and the thread that computes it.
+    """The queue of one model, or of several that share an encoder, and the thread that computes it.
 
     Args:
-        model: is only called from that thread.
-        name: the name of the model in the metrics.
+        models: by their names in the metrics; they are only called from that thread.
         settings: limits.
         metrics: counters to update.
 
@@ -149,41 +158,46 @@ class WorkQueue:
         batch_tokens: maximum tokens per batch; one item may exceed it.
     """
 
-    def __init__(self, model: "Served", name: str, settings: ServerSettings, metrics: Metrics) -> None:
-        self.model, self.name, self.settings, self.metrics = model, name, settings, metrics
-        self.batch_tokens = settings.tokens_of_batch(model.device)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"model {name}")
+    def __init__(self, models: "Mapping[str, Served]", settings: ServerSettings, metrics: Metrics) -> None:
+        self.models, self.settings, self.metrics = models, settings, metrics
+        first = next(iter(models))
+        self.batch_tokens = settings.tokens_of_batch(models[first].device)
+        self._shared = shared_encoder_of(models[first]) if len(models) > 1 else None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"model {first}")
         self._lock = threading.Lock()
         self._line: deque[Work] = deque()
-        self._waiting = 0
+        self._waiting = collections.Counter[str]()
         self._is_busy = False
         self._in_hand: list[Work] = []
         self._seconds_of_item = 0.0
-        tokenizer = getattr(model, "tokenizer", None) if model.shows_pieces else None
-        self._unknown: int | None = getattr(getattr(tokenizer, "vocabulary", None), "unk_id", None)
-        metrics.waiting.labels(name).set_function(lambda: self._waiting)
+        self._unknown = {name: _unknown_piece(model) for name, model in models.items()}
+        for name in models:
+            metrics.waiting.labels(name).set_function(functools.partial(self._waiting.__getitem__, name))
 
-    def put(self, ability: str, items: Sequence[Any], options: Options, size: AnswerSize, lease: Lease) -> Work:
+    def put(
+        self, name: str, ability: str, items: Sequence[Any], options: Options, size: AnswerSize, lease: Lease
+    ) -> Work:
         """The work for some items, added to the queue. Call it from the event loop.
 
         Args:
-            ability, items, options, size, lease: see `Work`.
+            name, ability, items, options, size, lease: see `Work`.
 
         Raises:
             RefusalError: 429, too many items are waiting.
         """
-        work = Work(ability, items, options, asyncio.get_running_loop().create_future(), size, lease)
+        work = Work(name, ability, items, options, asyncio.get_running_loop().create_future(), size, lease)
         with self._lock:
-            if self._waiting and self._waiting + len(items) > self.settings.max_waiting:
-                seconds = math.ceil(min(max(self._waiting * self._seconds_of_item, 1), _LONGEST_RETRY))
+            waiting = self._waiting.total()
+            if waiting and waiting + len(items) > self.settings.max_waiting:
+                seconds = math.ceil(min(max(waiting * self._seconds_of_item, 1), _LONGEST_RETRY))
                 raise RefusalError(
                     429,
-                    f"{self._waiting:,} texts are waiting for '{self.name}' and the queue is full; "
+                    f"{waiting:,} texts are waiting for {' and '.join(map(repr, self.models))} and the queue is full; "
                     f"try again in {seconds} s",
                     {"retry-after": str(seconds)},
                 )
             self._line.append(work)
-            self._waiting += len(items)
+            self._waiting[name] += len(items)
             begins, self._is_busy = not self._is_busy, True
         if begins:
             self._begin()
@@ -193,7 +207,7 @@ class WorkQueue:
         """Removes a request from the queue; returns whether the model had not started on it. Call it from the loop."""
         if not self._leave(work):
             return False
-        self.metrics.dropped.labels(self.name, "aborted" if work.taken else reason).inc()
+        self.metrics.dropped.labels(work.name, "aborted" if work.taken else reason).inc()
         return not work.taken
 
     def close(self) -> None:
@@ -223,8 +237,9 @@ class WorkQueue:
         """The work that can be batched with the first in the queue; empty if the queue is empty."""
         with self._lock:
             self._is_busy = bool(self._line)
-            kinds = [(work.ability, work.options) for work in self._line]
-            return [work for work, kind in zip(self._line, kinds, strict=True) if kind == kinds[0]]
+            if self._shared is not None:
+                return list(self._line)
+            return [work for work in self._line if work.kind == self._line[0].kind]
 
     def _fitting(self, line: Sequence[Work]) -> list[Part]:
         """The first items, as many as fit into the token budget, but at least one."""
@@ -250,8 +265,9 @@ class WorkQueue:
         """Reads a request and counts its tokens; returns False if it was refused, as invalid or because of its size."""
         try:
             options = {name: value for name, value in work.options if name in _READ_WITH}
-            work.read, work.lengths = self.model.read(work.items, work.ability, **options)
-            work.used = [read_at_most(self.model, work.ability, of_item) for of_item in work.lengths]
+            model = self.models[work.name]
+            work.read, work.lengths = model.read(work.items, work.ability, **options)
+            work.used = [read_at_most(model, work.ability, of_item) for of_item in work.lengths]
         except BertsmithError as error:
             self._fail(work, of_user_error(error))
             return False
@@ -281,7 +297,7 @@ class WorkQueue:
                 work = part.work
                 if work in self._line:
                     self._line.remove(work)
-                    self._waiting -= part.end - part.begin
+                    self._waiting[work.name] -= part.end - part.begin
                     work.taken = part.end
                     if work.left:
                         self._line.append(work)
@@ -290,30 +306,58 @@ class WorkQueue:
 
     def _compute(self, parts: Sequence[Part]) -> None:
         """Computes a batch while at least one of its requests is wanted; after an invalid item, each request alone."""
-        work = parts[0].work
-        items = [item for part in parts for item in part.work.read[part.begin : part.end]]
+        kinds: dict[tuple[str, str, Options], list[Part]] = {}
+        for part in parts:
+            kinds.setdefault(part.work.kind, []).append(part)
+        calls = [
+            functools.partial(
+                self.models[name].compute,
+                ability,
+                [item for part in group for item in part.work.read[part.begin : part.end]],
+                **dict(options),
+            )
+            for (name, ability, options), group in kinds.items()
+        ]
         start = time.perf_counter()
         try:
-            with cancelled_unless(self.model.hooked, lambda: any(part.work.is_wanted for part in parts)):
-                answers = self.model.compute(work.ability, items, **dict(work.options))
+            with cancelled_unless(self._hooked(kinds), lambda: any(part.work.is_wanted for part in parts)):
+                results = [_called(calls[0])] if self._shared is None else self._shared.together(calls)
         except ComputeCancelledError:
             self._count_aborted(parts)
             return
-        except BertsmithError as error:
-            if len(parts) > 1:
-                wanted = [part for part in parts if part.work.is_wanted]
-                self._count_aborted([part for part in parts if part not in wanted])
-                for part in wanted:
-                    self._compute([part])
-                return
-            refusal = of_user_error(error)
-            if parts[0].begin:
-                refusal.message = f"counted from number {parts[0].begin + 1} of the request: {refusal.message}"
-            self._fail(work, refusal)
+        seconds = time.perf_counter() - start
+        every = sum(part.end - part.begin for part in parts)
+        for group, answers in zip(kinds.values(), results, strict=True):
+            if isinstance(answers, BertsmithError):
+                self._refuse(group, answers)
+            else:
+                count = sum(part.end - part.begin for part in group)
+                assert len(answers) == count, "an answer for each item"
+                self._count(group, seconds * count / every)
+                self._count_texts(group, answers)
+                self._answer(group, answers)
+
+    def _hooked(self, kinds: Iterable[tuple[str, str, Options]]) -> Iterable["Hooked"]:
+        """What computes the passes of a batch."""
+        if self._shared is not None:
+            return (self._shared.encoder,)
+        return [part for name, *_ in kinds for part in self.models[name].hooked]
+
+    def _refuse(self, parts: Sequence[Part], error: BertsmithError) -> None:
+        """Answers a request with the error of its call; of several requests, computes each alone."""
+        if len(parts) > 1:
+            wanted = [part for part in parts if part.work.is_wanted]
+            self._count_aborted([part for part in parts if part not in wanted])
+            for part in wanted:
+                self._compute([part])
             return
-        assert len(answers) == len(items), "an answer for each item"
-        self._count(parts, time.perf_counter() - start)
-        self._count_texts(parts, answers)
+        refusal = of_user_error(error)
+        if parts[0].begin:
+            refusal.message = f"counted from number {parts[0].begin + 1} of the request: {refusal.message}"
+        self._fail(parts[0].work, refusal)
+
+    def _answer(self, parts: Sequence[Part], answers: Sequence[Any]) -> None:
+        """Gives each request its answers; those that have all of them are finished."""
         begin = 0
         finished = []
         for part in parts:
@@ -326,21 +370,22 @@ class WorkQueue:
 
     def _count_aborted(self, parts: Sequence[Part]) -> None:
         """Counts aborted requests; those with items left in the queue were counted when they were removed from it."""
-        aborted = sum(not part.work.left for part in parts)
-        self.metrics.dropped.labels(self.name, "aborted").inc(aborted)
+        for part in parts:
+            self.metrics.dropped.labels(part.work.name, "aborted").inc(not part.work.left)
 
     def _count(self, parts: Sequence[Part], seconds: float) -> None:
-        ability, count = parts[0].work.ability, sum(part.end - part.begin for part in parts)
+        (name, ability, _), count = parts[0].work.kind, sum(part.end - part.begin for part in parts)
         known = self._seconds_of_item or seconds / count
         self._seconds_of_item = _FORGETTING * known + (1 - _FORGETTING) * seconds / count
         used = sum(sum(part.work.used[part.begin : part.end]) for part in parts)
-        self.metrics.texts.labels(self.name, ability).inc(count)
-        self.metrics.batch_tokens.labels(self.name).observe(used)
-        self.metrics.batch_seconds.labels(self.name).observe(seconds)
+        self.metrics.texts.labels(name, ability).inc(count)
+        self.metrics.batch_tokens.labels(name).observe(used)
+        self.metrics.batch_seconds.labels(name).observe(seconds)
 
     def _count_texts(self, parts: Sequence[Part], answers: Sequence[Any]) -> None:
         """Counts what drift shows in: unknown pieces, tokens of texts, truncated texts, confidence."""
-        metrics, name = self.metrics, self.name
+        metrics, name = self.metrics, parts[0].work.name
+        unknown_id = self._unknown[name]
         tokens, cut = metrics.text_tokens.labels(name), 0
         pieces = unknown = 0
         places = [(part.work, number) for part in parts for number in range(part.begin, part.end)]
@@ -351,9 +396,9 @@ class WorkQueue:
             if (confidence := getattr(answer, "confidence", None)) is not None:
                 metrics.confidence.labels(name).observe(confidence)
             ids = getattr(getattr(work.read[number], "pieces", None), "ids", None)
-            if ids is not None and self._unknown is not None:
+            if ids is not None and unknown_id is not None:
                 pieces += len(ids)
-                unknown += int((ids == self._unknown).sum())
+                unknown += int((ids == unknown_id).sum())
         metrics.cut_texts.labels(name).inc(cut)
         metrics.pieces.labels(name, "all").inc(pieces)
         metrics.pieces.labels(name, "unknown").inc(unknown)
@@ -368,8 +413,28 @@ class WorkQueue:
             is_there = work in self._line
             if is_there:
                 self._line.remove(work)
-                self._waiting -= work.left
+                self._waiting[work.name] -= work.left
             return is_there
+
+
+def shared_encoder_of(model: "Served") -> "SharedEncoder | None":
+    """The encoder that a model shares with others, if it is one of several adapters; see `load_models`."""
+    shared: SharedEncoder | None = getattr(next(iter(model.hooked), None), "shared_encoder", None)
+    return shared
+
+
+def _called(call: Callable[[], Sequence[Any]]) -> Sequence[Any] | BertsmithError:
+    """The result of a call, or an error that a user can fix."""
+    try:
+        return call()
+    except BertsmithError as error:
+        return error
+
+
+def _unknown_piece(model: "Served") -> int | None:
+    """The id of the piece for unknown words, if the model has one."""
+    tokenizer = getattr(model, "tokenizer", None) if model.shows_pieces else None
+    return getattr(getattr(tokenizer, "vocabulary", None), "unk_id", None)
 
 
 def _tell(works: Sequence[Work], error: BaseException | None) -> None:

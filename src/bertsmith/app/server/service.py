@@ -11,7 +11,7 @@ from bertsmith.app.server.answer_size import AnswerSize
 from bertsmith.app.server.body import BodyReader
 from bertsmith.app.server.held import HeldMemory, Lease
 from bertsmith.app.server.prometheus import Metrics
-from bertsmith.app.server.queue import Options, Work, WorkQueue
+from bertsmith.app.server.queue import Options, Work, WorkQueue, shared_encoder_of
 from bertsmith.app.server.refusal import ClientGoneError, RefusalError
 from bertsmith.app.server.settings import ServerSettings
 
@@ -48,6 +48,7 @@ class Host:
         name: the name used in requests.
         settings: limits.
         metrics: counters to update.
+        work: the queue of several models that share an encoder; None to make one.
 
     Attributes:
         promises: of accuracy and coverage, for which a threshold was saved with the model.
@@ -57,7 +58,9 @@ class Host:
         text: the queue for the tokenizer alone, in its own thread.
     """
 
-    def __init__(self, name: str, model: "Served", settings: ServerSettings, metrics: Metrics) -> None:
+    def __init__(
+        self, name: str, model: "Served", settings: ServerSettings, metrics: Metrics, work: WorkQueue | None = None
+    ) -> None:
         self.name = name
         self.model: Any = model  # what a route needs of it depends on the ability
         self.kinds: Mapping[str, Sequence[str]] = getattr(model, "kinds", {})
@@ -66,8 +69,8 @@ class Host:
         self.abilities: tuple[str, ...] = (*model.abilities, *(ability for ability in OF_ALL if shown[ability]))
         for value, number in getattr(model, "training_texts", {}).items():
             metrics.training.labels(name, value).set(number)
-        self.work = WorkQueue(model, name, settings, metrics)
-        self.text = WorkQueue(model, f"{name} tokenizer", settings, metrics)
+        self.work = work or WorkQueue({name: model}, settings, metrics)
+        self.text = WorkQueue({f"{name} tokenizer": model}, settings, metrics)
 
     @property
     def routes(self) -> str:
@@ -85,7 +88,17 @@ class Hosts:
     """
 
     def __init__(self, models: "Mapping[str, Served]", settings: ServerSettings, metrics: Metrics) -> None:
-        self.all = [Host(name, model, settings, metrics) for name, model in models.items()]
+        groups: dict[int, dict[str, Served]] = {}
+        for name, model in models.items():
+            if (shared := shared_encoder_of(model)) is not None:
+                groups.setdefault(id(shared), {})[name] = model
+        queues = {
+            name: queue
+            for group in groups.values()
+            for queue in [WorkQueue(group, settings, metrics)]
+            for name in group
+        }
+        self.all = [Host(name, model, settings, metrics, queues.get(name)) for name, model in models.items()]
         self._by_name = {host.name: host for host in self.all}
 
     def find(self, name: str | None, *abilities: str) -> tuple[Host, str]:
@@ -179,7 +192,8 @@ class Service:
         self._require_small(max(texts, len(items)), characters(items) + characters(others))
         queue = host.text if ability == "pieces" else host.work
         lease: Lease = request.state.answers
-        work = queue.put(ability, items, options, size, lease)
+        name = next(iter(queue.models)) if queue is host.text else host.name
+        work = queue.put(name, ability, items, options, size, lease)
         watch = asyncio.ensure_future(_watch(request, queue, work))
         seconds = self.settings.request_seconds
         loop = work.done.get_loop()

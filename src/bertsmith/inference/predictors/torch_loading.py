@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bertsmith.base.machine.runtime import choose_inference
+from bertsmith.base.machine.runtime import Runtime, choose_inference
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.pretraining_heads import PretrainedPredictor, relation_of, require_heads
 from bertsmith.models.checkpoints.assembly import load_for_task, load_pretrained
@@ -12,6 +12,7 @@ from bertsmith.models.checkpoints.int8_scales import recorded_int8
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder, no_vocabulary
 from bertsmith.models.heads.own_head import OwnHead
+from bertsmith.models.products.adapted import SharedEncoder
 from bertsmith.models.products.int8_linear import InputScale
 from bertsmith.models.products.prepared import prepare
 from bertsmith.tasks.specs.kinds import task_for
@@ -38,6 +39,21 @@ def torch_predictor(
     task = task_for(spec)
     loaded = load_for_task(folder, dataclasses.replace(task.head, own=head), keep_head=True)
     prepare(loaded.model.to(runtime.torch_device), runtime, kept, scales)
+    predictor = Predictor(loaded.model, task, loaded.tokenizer, runtime)
+    predictor.describe(folder.path, folder.metadata)
+    return predictor
+
+
+def adapted_predictor(folder: ModelFolder, shared: SharedEncoder, adapter: int, runtime: Runtime) -> Predictor:
+    """The predictor of a model whose encoder is a shared one with one of its adapters.
+
+    Args:
+        folder: the model, with the heads of the adapter.
+        adapter: its number.
+    """
+    task = task_for(require_spec(folder))
+    loaded = load_for_task(folder, task.head, keep_head=True, parameters="mapped")
+    loaded.model.put_encoder(shared.view(adapter, getattr(loaded.model.encoder, "pooler", None)))
     predictor = Predictor(loaded.model, task, loaded.tokenizer, runtime)
     predictor.describe(folder.path, folder.metadata)
     return predictor

@@ -174,8 +174,33 @@ def read_factors(path: Path, groups: "Sequence[Group]", config: EncoderConfig) -
     return {group: of_encoder[_module(names.to_huggingface(f"{group[0]}.weight", kind), names)] for group in groups}
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Adapter:
+    """An adapter next to its model.
+
+    Attributes:
+        folder: the model with the heads and the task of the adapter; the weights of its encoder are unchanged.
+        scale: of the products.
+        products: A [r, K] and B [O, r], whose product is added to a weight, by the name of the weight.
+    """
+
+    folder: ModelFolder
+    scale: float
+    products: "dict[str, tuple[Tensor, Tensor]]"
+
+
 def with_adapter(base: ModelFolder, path: Path) -> ModelFolder:
-    """A model with the adapter of a folder merged into it, and with the task of the adapter.
+    """A model with the adapter of a folder merged into it, and with the task of the adapter; see `read_adapter`."""
+    adapter = read_adapter(base, path)
+    tensors = dict(adapter.folder.tensors)
+    for name, (first, second) in adapter.products.items():
+        weight = tensors[name]
+        tensors[name] = (weight.float() + adapter.scale * (second @ first)).to(weight.dtype)
+    return dataclasses.replace(adapter.folder, tensors=tensors)
+
+
+def read_adapter(base: ModelFolder, path: Path) -> Adapter:
+    """The adapter of a folder, for a model.
 
     Raises:
         CheckpointError: the adapter is damaged, is no LoRA, has settings that are not read here, or is one of another
@@ -196,7 +221,7 @@ def with_adapter(base: ModelFolder, path: Path) -> ModelFolder:
     stored = {*others, *(f"{module}.weight" for module in pairs)}
     ending = next((ending for ending, kind in _TASK_TYPES.items() if kind == values.get("task_type")), "Model")
     declared = names.class_named(ending)
-    tensors, wrong = dict(base.tensors), []
+    tensors, products, wrong = dict(base.tensors), {}, []
     for module, (first, second) in pairs.items():
         laid = {names.from_module(f"{module}.weight"): second.T if names.is_transposed else second}
         for name, part in (split_fused(laid, names) if names.fused else laid).items():
@@ -206,8 +231,7 @@ def with_adapter(base: ModelFolder, path: Path) -> ModelFolder:
             if ours not in tensors or part_of(ours) is not None or tensors[ours].shape != (len(part), first.shape[1]):
                 wrong.append(module)
                 continue
-            weight = tensors[ours]
-            tensors[ours] = (weight.float() + scale * (part.float() @ first.float())).to(weight.dtype)
+            products[ours] = first.float(), part.float()
     heads = {}
     for name, tensor in others.items():
         match = names.from_huggingface(name, stored, declared)
@@ -231,7 +255,8 @@ def with_adapter(base: ModelFolder, path: Path) -> ModelFolder:
     tensors |= heads
     if not is_ours and ending != "Model":
         metadata = _foreign(metadata, declared, tensors)
-    return dataclasses.replace(base, path=path, tensors=tensors, metadata=metadata)
+    folder = dataclasses.replace(base, path=path, tensors=tensors, metadata=metadata)
+    return Adapter(folder=folder, scale=scale, products=products)
 
 
 def _tensors(path: Path) -> "dict[str, Tensor]":

@@ -74,18 +74,23 @@ def load_any(
         return _READERS["adapter"](again(source), Path(adapter))
     path, kind = locate(source, cache=cache, endpoint=endpoint, offline=offline)
     if kind == "adapter":
-        base = base_of_adapter(path)
-        try:
-            hub.require_source(base)
-        except InputError as error:
-            raise InputError(
-                expected=f"the model of the adapter '{path}'",
-                found=error.found,
-                fix=f"correct base_model_name_or_path in its {ADAPTER}, or name the model: load(MODEL, adapter=...)",
-            ) from None
-        return _READERS["adapter"](again(base), path)
+        return _READERS["adapter"](again(base_source(path)), path)
     arrays = {"as_arrays": True} if as_arrays else {}
     return _READERS[kind](path, rules=rules, allow_unknown=allow_unknown, **arrays)
+
+
+def base_source(adapter: Path) -> str:
+    """The model that the folder of an adapter names, which exists or is the id of one."""
+    base = base_of_adapter(adapter)
+    try:
+        hub.require_source(base)
+    except InputError as error:
+        raise InputError(
+            expected=f"the model of the adapter '{adapter}'",
+            found=error.found,
+            fix=f"correct base_model_name_or_path in its {ADAPTER}, or name the model: load(MODEL, adapter=...)",
+        ) from None
+    return base
 
 
 def locate(

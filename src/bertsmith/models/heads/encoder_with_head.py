@@ -87,6 +87,10 @@ class _OnEncoder(nn.Module):
         assert isinstance(encoder, Encoder)
         return encoder
 
+    def put_encoder(self, encoder: Encoder) -> None:
+        """Puts the heads on another encoder of the same shape."""
+        self.add_module(_ENCODER, encoder)
+
     @property
     def hooked(self) -> tuple[nn.Module, ...]:
         """What is called for each forward pass or, of a decoder, for each piece of a text."""

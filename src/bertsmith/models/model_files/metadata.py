@@ -147,6 +147,11 @@ class ModelMetadata:
         return self.training.get("method") == VECTORS
 
     @property
+    def keeps_heads(self) -> bool:
+        """Whether a folder of sentence-transformers is a model of ours that learned its vectors in pre-training."""
+        return self.gives_vectors and self.task == "pretraining"
+
+    @property
     def gives_vectors(self) -> bool:
         """Whether it was trained to give vectors of texts; its folder then has the files of sentence-transformers."""
         return self.task == SIMILARITY or self.has_learned_vectors
