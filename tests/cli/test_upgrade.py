@@ -141,6 +141,12 @@ def test_search_results_of_encoders_are_compared(tmp_path: Path, texts: Path, ru
     assert upgrade(first, first, on=texts, index=tmp_path / "index", device="cpu").report["index"] == []
     other = upgrade(first, tmp_path / "second", on=texts, index=tmp_path / "index", device="cpu")
     assert other.report["index"] == ["model"]
+    run("index", texts, "--model", first, "--pooling", "cls", "--out", tmp_path / "of cls").succeeds()
+    assert upgrade(first, first, on=texts, index=tmp_path / "of cls", device="cpu").report["index"] == []
+    np.save(tmp_path / "vectors.npy", np.eye(3))
+    run("index", tmp_path / "vectors.npy", "--out", tmp_path / "of vectors").succeeds()
+    with pytest.raises(BertsmithError, match="an index that records its model"):
+        upgrade(first, first, on=texts, index=tmp_path / "of vectors", device="cpu")
 
 
 def test_models_of_different_tasks_are_refused(old: Path, texts: Path, tmp_path: Path) -> None:

@@ -137,6 +137,23 @@ def test_an_open_index_answers_as_before_while_its_folder_changes(
     assert np.array_equal(after.scores, before.scores)
 
 
+def test_a_segment_that_another_process_has_open_is_removed_by_the_next_change(
+    model: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(_: Path) -> None:
+        raise PermissionError("as on Windows")
+
+    folder = tmp_path / "index"
+    build_index(texts, folder, model=model, segment_rows=12)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", refused)
+        assert compact_index(folder, segment_rows=100).rows == 30
+    assert "is in use and stays" in capsys.readouterr().err
+    assert len(list(folder.glob("segment-*"))) == 4
+    remove_from_index(folder, id=["t1"])
+    assert len(list(folder.glob("segment-*"))) == 1
+
+
 def test_a_folder_with_an_index_of_another_program_is_one_of_texts(model: Path, tmp_path: Path) -> None:
     folder = tmp_path / "site"
     folder.mkdir()

@@ -261,7 +261,7 @@ def _searches(request: UpgradeRequest, *, has_answers: bool) -> tuple[dict[str, 
     }
     if request.index is not None:
         made_of, width = _made_of(Path(request.index))
-        wanted = maker_of(theirs.for_passages())
+        wanted = maker_of(theirs.for_passages().varied(pooling=made_of["pooling"]))  # a search uses that of the index
         reasons = [name for name, value in made_of.items() if value != wanted.get(name)]
         report["index"] = [*(["width"] if width != theirs.width else []), *reasons]
     if not has_answers:
@@ -287,6 +287,12 @@ def _made_of(index: Path) -> tuple[Mapping[str, Any], int]:
     """What the vectors of an index, a folder or a file of `search --index`, depend on, and their width."""
     if is_index(index):
         manifest = Manifest.read(index)
+        if not manifest.made_of:
+            raise InputError(
+                expected=f"an index that records its model in '{index}'",
+                found="one of vectors of which nothing is known",
+                fix="leave --index out",
+            )
         return manifest.made_of, manifest.width
     passages = PassageIndex.load(index)
     return passages.maker, passages.vectors.shape[1]

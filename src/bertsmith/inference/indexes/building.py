@@ -308,7 +308,10 @@ def _clean(folder: Path, manifest: Manifest | None) -> None:
     known = {each.name: each.removed for each in records}
     for segment in folder.glob("segment-*"):
         if segment.name not in known:
-            shutil.rmtree(segment)
+            try:
+                shutil.rmtree(segment)
+            except PermissionError:  # on Windows, while another process has its files open
+                warn(f"'{segment}' is in use and stays until the next change of the index")
         else:
             for file in segment.glob("removed-*.npy"):
                 if file.name != known[segment.name]:
