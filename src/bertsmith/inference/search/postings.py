@@ -17,7 +17,7 @@ import itertools
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import IO, Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ from bertsmith.base.storage.files import atomic_file
 from bertsmith.inference.search.rankings import Ranking, best
 
 _BLOCK = 4096  # texts whose terms are sorted together
+_SAMPLE = 4096  # rows whose scores show what the best have at least
 _ROUNDING = 1e-9  # a share of a score
 _SCHEMA = pa.schema([("term", pa.large_string()), ("end", pa.int64()), ("most", pa.float64())])
 
@@ -101,7 +102,7 @@ def _write(folder: Path, name: str, numbers: Mapping[str, int], blocks: Iterable
         stored = []
         for part, kind in (("rows", np.uint32), ("weights", kept)):
             file = stack.enter_context(atomic_file(folder / f"{name}-{part}.npy"))
-            stored.append(np.lib.format.open_memmap(file.name, "w+", np.dtype(kind), (int(totals.sum()),)))
+            stored.append(_allocated(file, np.dtype(kind), int(totals.sum())))
         for size in sizes:
             block = np.frombuffer(waiting.read(size * posting.itemsize), posting)
             terms = block["term"].astype(np.int64)
@@ -116,6 +117,17 @@ def _write(folder: Path, name: str, numbers: Mapping[str, int], blocks: Iterable
     columns = [pa.array([names[number] for number in order], pa.large_string()), pa.array(ends), pa.array(most[order])]
     with atomic_file(folder / f"{name}.arrow") as file, pa.ipc.new_file(file, _SCHEMA) as writer:
         writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
+
+
+def _allocated(file: IO[bytes], dtype: np.dtype[Any], count: int) -> np.memmap[Any, Any]:
+    """An array in a .npy file, which is on the disk as a whole: to write to a mapped hole on a full disk is fatal."""
+    header = {"descr": dtype.str, "fortran_order": False, "shape": (count,)}
+    np.lib.format.write_array_header_1_0(file, header)
+    left = count * dtype.itemsize
+    while left:
+        left -= file.write(bytes(min(left, 2**24)))
+    file.flush()
+    return np.lib.format.open_memmap(file.name, "r+")
 
 
 def _narrowest(most: float) -> type[Any]:
@@ -210,19 +222,22 @@ def best_rows(summands: Sequence[Summand], n: int, top: int, allowed: Mask | Non
     """
     ordered = sorted(summands, key=lambda each: -each.bound)
     left = np.cumsum([0.0, *(each.bound for each in reversed(ordered))])[::-1]  # that the terms from here on can add
-    scores, reached, number = np.zeros(n), np.empty(0, np.int64), 0
+    scores, sample, number = np.zeros(n), np.empty(0, np.uint32), 0
     for number, term in enumerate(ordered):
         if left[number] * (1 + _ROUNDING) < least:
             break
         part = slice(None) if allowed is None else np.flatnonzero(allowed[term.rows])
         rows = term.rows[part]
         before = scores[rows]
-        reached = np.concatenate([reached, rows[before == 0].astype(np.int64)])
+        if len(sample) < max(_SAMPLE, top):
+            sample = np.concatenate([sample, rows[before == 0]])
         scores[rows] = before + term.scores(part)
-        if len(reached) >= top and number + 1 < len(ordered):
-            least = max(least, float(np.partition(scores[reached], len(reached) - top)[len(reached) - top]))
+        if len(sample) >= top and number + 1 < len(ordered):  # the best of some rows are no better than those of all
+            least = max(least, float(np.partition(scores[sample], len(sample) - top)[len(sample) - top]))
     else:
         number = len(ordered)
+    lowest = least * (1 - _ROUNDING) - left[number]
+    reached = np.flatnonzero(scores >= lowest if lowest > 0 else scores)
     values = scores[reached]
     for position in range(number, len(ordered)):
         may_be = values + left[position] >= least * (1 - _ROUNDING)
