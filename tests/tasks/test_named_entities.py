@@ -244,11 +244,3 @@ def test_the_labels_of_training_are_those_of_the_model(tmp_path: Path) -> None:
     assert model.labels == ("where", "who")
     stored = json.loads((tmp_path / "run" / "model" / "bertsmith.json").read_text())["spec"]
     assert stored["descriptions"] == ["", "a film"]
-
-
-@pytest.mark.parametrize("weights", ["pytorch_model.bin", "model.safetensors"])
-def test_a_model_of_gliner_is_refused(tmp_path: Path, weights: str) -> None:
-    (tmp_path / "gliner_config.json").write_text("{}")
-    (tmp_path / weights).write_bytes(b"")
-    with pytest.raises(InputError, match=r"gliner_config\.json of a model of GLiNER, which is not read"):
-        bertsmith.load(tmp_path)

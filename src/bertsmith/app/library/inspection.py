@@ -222,6 +222,7 @@ def _what(kind: str, config: "EncoderConfig", metadata: ModelMetadata, parts: tu
         "google": "Google checkpoint",
         "huggingface": "Hugging Face folder",
         "allennlp": "folder of AllenNLP",
+        "gliner": "folder of GLiNER",
         "own": "model folder",
     }[kind]
     spec = (metadata.spec or {}).get("name")

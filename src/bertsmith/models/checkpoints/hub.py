@@ -11,7 +11,7 @@ from pathlib import Path
 from bertsmith.base.core.errors import InputError, nearest_path
 from bertsmith.base.core.version import __version__
 from bertsmith.base.storage.addresses import address_of
-from bertsmith.models.model_files.metadata import CODE, WEIGHT_FILES
+from bertsmith.models.model_files.metadata import CODE, GLINER_CONFIG, WEIGHT_FILES
 from bertsmith.models.model_files.row_json import TOKENIZER_FILES
 
 STARTER = "starter"
@@ -27,6 +27,7 @@ _OF_ENCODER = ("config.json", *TOKENIZER_FILES, "sentence_bert_config.json")
 TEXT_FILES = (
     "bertsmith.json",
     CODE,
+    GLINER_CONFIG,
     # How sentence-transformers pools; without these files the vectors would silently differ.
     "modules.json",
     "config_sentence_transformers.json",
@@ -94,6 +95,7 @@ def resolve(
     cache: Path | str | None = None,
     endpoint: str | None = None,
     offline: bool = False,
+    of_encoder: bool = False,
 ) -> Path:
     """The local folder of a model: `source` itself if it is a path, otherwise the folder of the fetched files.
 
@@ -102,6 +104,7 @@ def resolve(
         cache: folder of fetched models; by default the one that all tools for the hub share. Copies of what is at an
             address are in its folder `copies`, by default in `downloads.CACHE`.
         offline: look in the cache only; from an address, the copy that was used last.
+        of_encoder: of a model with an id, only its configuration and the files of its tokenizer are needed.
     """
     if Path(source).exists():
         return Path(source)
@@ -118,11 +121,13 @@ def resolve(
 
     constants.HF_HUB_DISABLE_TELEMETRY = True
     offline = offline or constants.HF_HUB_OFFLINE
+    if of_encoder:
+        return _fetch(str(source), [*_OF_ENCODER], cache, endpoint, offline)
     folder = Path(source)
     for patterns in WEIGHT_PATTERNS:
         wanted = [*TEXT_FILES, *patterns, *(f"{_MODULE}{name}" for name in patterns)]
         folder = _fetch(str(source), wanted, cache, endpoint, offline)
-        is_whole = (folder / "config.json").is_file()
+        is_whole = any((folder / name).is_file() for name in ("config.json", GLINER_CONFIG))
         candidates = [folder] if is_whole else [file.parent for file in folder.glob(f"{_MODULE}config.json")]
         if any((candidate / name).exists() for candidate in candidates for name in WEIGHT_FILES):
             return folder

@@ -6,32 +6,34 @@ An ELMo in the layout of AllenNLP is read, too.
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.registry import Registry
 from bertsmith.models.checkpoints import hub
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.checkpoints.weights import ADAPTER, base_of_adapter
-from bertsmith.models.model_files.metadata import NGRAM_ENCODER, WEIGHT_FILES, n_gram_folder
+from bertsmith.models.model_files.metadata import GLINER_CONFIG, NGRAM_ENCODER, WEIGHT_FILES, n_gram_folder
 from bertsmith.text.tokenizers.normalize import TextRules
 
-Kind = Literal["huggingface", "google", "allennlp", "adapter"]
+Kind = Literal["huggingface", "google", "allennlp", "adapter", "gliner"]
 _READERS = Registry[Callable[..., ModelFolder]](
     {
         "huggingface": "models.checkpoints.huggingface:read_model_folder",
         "google": "models.checkpoints.google:read_google",
         "allennlp": "models.checkpoints.allennlp:read_allennlp",
         "adapter": "models.checkpoints.adapters:with_adapter",
+        "gliner": "models.checkpoints.gliner:read_gliner",
     }
 )
-_GLINER, _CONFIG = "gliner_config.json", "config.json"
 _MOST_SHOWN = 5  # names of other files that a message lists
 
 
 def kind_of(path: Path) -> Kind | None:
-    """The kind of model at a path: Hugging Face or AllenNLP folder, adapter, Google checkpoint (or its files)."""
+    """The kind of model at a path: folder of Hugging Face, GLiNER or AllenNLP, adapter, Google checkpoint (or file)."""
     if path.is_dir():
+        if (path / GLINER_CONFIG).is_file():
+            return "gliner"
         if any((path / name).exists() for name in WEIGHT_FILES):
             return "huggingface"
         if (path / ADAPTER).exists():
@@ -75,8 +77,12 @@ def load_any(
     path, kind = locate(source, cache=cache, endpoint=endpoint, offline=offline)
     if kind == "adapter":
         return _READERS["adapter"](again(base_source(path)), path)
-    arrays = {"as_arrays": True} if as_arrays else {}
-    return _READERS[kind](path, rules=rules, allow_unknown=allow_unknown, **arrays)
+    options: dict[str, Any] = {"as_arrays": True} if as_arrays else {}
+    if kind == "gliner":
+        options["resolve"] = functools.partial(
+            hub.resolve, cache=cache, endpoint=endpoint, offline=offline, of_encoder=True
+        )
+    return _READERS[kind](path, rules=rules, allow_unknown=allow_unknown, **options)
 
 
 def base_source(adapter: Path) -> str:
@@ -104,12 +110,6 @@ def locate(
         kind = kind_of(path)
     if kind is None and kind_of(path / "model") == "huggingface":
         path, kind = path / "model", "huggingface"
-    if (path / _GLINER).is_file() and not (path / _CONFIG).is_file():
-        raise InputError(
-            expected=f"{_CONFIG} of a model in '{path}'",
-            found=f"{_GLINER} of a model of GLiNER, which is not read",
-            fix="fine-tune an encoder with --task entities-by-name, or use the package gliner",
-        )
     if kind is not None:
         return path, kind
     if (words := n_gram_folder(path)) is not None:

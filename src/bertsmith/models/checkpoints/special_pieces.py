@@ -1,4 +1,4 @@
-"""The special pieces that fine-tuning adds to a vocabulary without any, such as the published one of GPT.
+"""Special pieces that a vocabulary lacks: those that GLiNER adds, and those of rows in one without any, such as GPT's.
 
 A row of such a model is the bare text. Fine-tuning puts a piece at its start, one between two texts and one at its end,
 where a classifier reads.
@@ -7,6 +7,7 @@ Source: Radford et al. (2018), section 3.3; the names of `train.py` of the origi
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -14,9 +15,30 @@ import torch
 from bertsmith.base.core.randomness import generator
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.model_files.row_json import added_json, template_json
+from bertsmith.text.tokenizers.added_tokens import AddedToken
 from bertsmith.text.tokenizers.pipeline import PipelineTokenizer
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 
 START, DELIMITER, CLASSIFY = "_start_", "_delimiter_", "_classify_"
+
+
+def with_added_pieces(tokenizer: Tokenizer, pieces: Sequence[str]) -> Tokenizer:
+    """The tokenizer with special pieces after all others, as by `add_tokens` of `transformers`; those it has stay."""
+    first = len(tokenizer.vocabulary)
+    new = [piece for piece in dict.fromkeys(pieces) if piece not in tokenizer.vocabulary.index]
+    tokens = [AddedToken(content=piece, id=first + number, special=True) for number, piece in enumerate(new)]
+    if isinstance(tokenizer, WordPieceTokenizer):
+        before = tokenizer.vocabulary
+        vocabulary = Vocabulary(
+            [*before.pieces, *new], special=before.special, whole=before.whole + len(new), has_ids=before.has_ids
+        )
+        return WordPieceTokenizer(vocabulary, tokenizer.rules, added=[*tokenizer.added, *tokens])
+    assert isinstance(tokenizer, PipelineTokenizer), "a tokenizer that can be described"
+    added = [*tokenizer.description.get("added_tokens", ()), *(token.to_json() for token in tokens)]
+    description = {**tokenizer.description, "added_tokens": added}
+    return PipelineTokenizer(description, tokenizer.vocabulary.special, source=tokenizer.source)
 
 
 def with_special_pieces(folder: ModelFolder) -> ModelFolder:

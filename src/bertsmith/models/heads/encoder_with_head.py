@@ -177,7 +177,11 @@ class EncoderForTask(_OnEncoder):
         if head.sentence_layers:
             dropout = config.head_dropout(head.part, pooled=False)
             self.add_module(READER, _READERS["sentences"](head.sentence_layers, width, dropout))
-        if head.is_decoder:
+        if head.spans is not None:
+            from bertsmith.models.heads.span_layers import SpanLayers
+
+            self.add_module(head.saved_part, SpanLayers(config.hidden_size, head.spans))
+        elif head.is_decoder:
             from bertsmith.models.heads.decoder import Decoder
 
             pieces = PIECE_HEADS[config.piece_head](config)
@@ -212,6 +216,8 @@ class EncoderForTask(_OnEncoder):
             return self.config.vocab_size
         if self.head.pieces is not None:
             return self.config.vocab_size
+        if self.head.spans is not None:
+            return 2 * self.head.spans.units
         return self.encoder.width if self.head.is_vector else self.head.outputs
 
     @property
@@ -327,6 +333,11 @@ class EncoderForTask(_OnEncoder):
             assert read is not None, "the positions of sentences are read"
             hidden = self._read_sentences(hidden, batch, read, noise)  # [R, D]
         layer = self.output_layer
+        if head.spans is not None:
+            assert read is not None, "labels and words are read"
+            scored = layer(hidden, batch.token_ids[read.positions], read.counts)  # [R, 2H]
+            assert isinstance(scored, Tensor)
+            return scored
         if isinstance(layer, OwnHead):
             logits = layer(hidden.to(next(layer.parameters()).dtype))
             if not isinstance(logits, Tensor) or logits.shape != (hidden.shape[0], head.outputs):

@@ -8,6 +8,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.settings import require_number
 from bertsmith.models.parts.head_inputs import (
     APART,
     BILSTM,
@@ -44,6 +45,27 @@ class PieceWeights:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class SpanShape:
+    """The shape of a head that scores spans for labels in the row, see `span_layers.py`.
+
+    Attributes:
+        width: of its vectors of words and labels; a linear layer is in front if the encoder has another one.
+        units: H, the numbers that a word gives as the first one of a span, and as the last one.
+        lstm_layers: of the BiLSTM over the words; 0 for none.
+        label_id: the piece in front of each label.
+    """
+
+    width: int
+    units: int
+    lstm_layers: int
+    label_id: int
+
+    def __post_init__(self) -> None:
+        for name, least in (("width", 2), ("units", 2), ("lstm_layers", 0), ("label_id", 0)):
+            require_number(name, getattr(self, name), least=least)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Head:
     """The head of a fine-tuned model: one linear layer, or a head that the user wrote.
 
@@ -69,6 +91,7 @@ class Head:
         layers_of_decoder: of a head that writes a text, the number of its layers; 0 for as many as the encoder has.
         shares_layers: whether these are layers of the encoder.
         copies: whether it can copy pieces of the source, see `copying.py`.
+        spans: of a head that scores spans for labels in the row, its shape.
     """
 
     part: str
@@ -89,6 +112,7 @@ class Head:
     layers_of_decoder: int = 0
     shares_layers: bool = False
     copies: bool = False
+    spans: SpanShape | None = None
 
     def __post_init__(self) -> None:
         assert self.reads in (READS if self.pooled else ("pooler", BILSTM)), self.reads

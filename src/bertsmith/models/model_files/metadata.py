@@ -24,6 +24,7 @@ METADATA = "bertsmith.json"
 SAFETENSORS, BIN = "model.safetensors", "pytorch_model.bin"
 # In search order; an index lists the files of a model that is split into shards.
 WEIGHT_FILES = (SAFETENSORS, f"{SAFETENSORS}.index.json", BIN, f"{BIN}.index.json")
+GLINER_CONFIG = "gliner_config.json"  # in place of config.json, of a model of GLiNER
 NGRAM_WEIGHTS, NGRAM_TERMS = "n-grams.safetensors", "n-grams.json"  # in place of all others, of a model on words
 BEST_EVALUATION = "the best evaluation"  # under "kept" of a training whose dev examples chose its step
 NGRAM_ENCODER = "encoder"  # next to them, the folder of the encoder whose vectors a linear model compares

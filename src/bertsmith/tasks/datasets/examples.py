@@ -107,6 +107,8 @@ class TaggedExample:
     surroundings: Surroundings | None = dataclasses.field(default=None, repr=False)
     pieces: Encoded | None = _PIECES  # of each word
     tokens_of_labels: int = dataclasses.field(default=0, repr=False, compare=False)  # in front of the words of a row
+    # the plain text that was split into these words, for a model with words of its own; None if the input was words
+    text: str | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
     def texts(self) -> tuple[str, ...]:

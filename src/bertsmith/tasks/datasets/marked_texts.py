@@ -42,9 +42,8 @@ def words_of(text: str, *, id: str = "0", location: str = "") -> TaggedExample:
     """
     tokens = basic_tokens_with_offsets(text, _RULES)
     offsets = tuple((token.starts[0], token.ends[-1]) for token in tokens)
-    return TaggedExample(
-        id=id, words=tuple(text[start:end] for start, end in offsets), offsets=offsets, location=location
-    )
+    words = tuple(text[start:end] for start, end in offsets)
+    return TaggedExample(id=id, words=words, offsets=offsets, location=location, text=text)
 
 
 def words_of_spans(

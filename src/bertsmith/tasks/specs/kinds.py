@@ -30,4 +30,8 @@ def task_for(spec: TaskSpec) -> Task:
     """The task for a spec."""
     if spec.kind not in KINDS:
         raise ConfigError.unknown("kind of task", spec.kind, KINDS)
+    if spec.gliner is not None:
+        from bertsmith.tasks.specs.gliner import GlinerTask
+
+        return GlinerTask(spec)
     return KINDS[spec.kind](spec)

@@ -36,7 +36,7 @@ from bertsmith.tasks.specs.sentence_windows import sentence_windows, tagged
 from bertsmith.tasks.specs.task import BY_NAME
 from bertsmith.tasks.specs.tokenized import encoded_texts
 from bertsmith.text.tokenizers.encoded import Encoded, Ids
-from bertsmith.text.tokenizers.pack import pack_rows, room_for_text
+from bertsmith.text.tokenizers.pack import PackedRows, pack_rows, room_for_text
 from bertsmith.text.tokenizers.template import Template
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
@@ -59,7 +59,7 @@ _KINDS, _LABELS, _FIRSTS = "kinds", "labels", "first words"  # in `EncodedExampl
 Prompts = Mapping[tuple[str, bool], Ids]
 
 
-class _Row(NamedTuple):
+class Row(NamedTuple):
     """The labels and a window of words of a sentence, with the positions that are read, from the start of each text."""
 
     sentence: int
@@ -93,10 +93,11 @@ class NamedEntitiesTask(EntitiesTask):
         self, examples: Sequence[Any], tokenizer: Tokenizer, known: dict[str, Encoded] | None = None
     ) -> Sequence[Any]:
         """The sentences with the pieces of their words and the number of those of labels; see `Task.tokenized`."""
-        prompts = self._prompts(examples, tokenizer)
+        sentences = self._sentences(examples, tokenizer)
+        prompts = self._prompts(sentences, tokenizer)
         return [
             dataclasses.replace(sentence, tokens_of_labels=sum(len(ids) for ids in self._asked(sentence, prompts)))
-            for sentence in super().tokenized(examples, tokenizer, known)
+            for sentence in super().tokenized(sentences, tokenizer, known)
         ]
 
     def tokens_of_rows(self, example: Any, template: Template) -> list[int]:
@@ -114,10 +115,10 @@ class NamedEntitiesTask(EntitiesTask):
         `extra`; the others of a word are entities that begin with it: the words that follow in it times a constant,
         plus the place of its label in the row.
         """
-        sentences = tagged(examples)
+        sentences = self._sentences(examples, tokenizer)
         words = encoded_texts(sentences, tokenizer).split(len(sentence.words) for sentence in sentences)
         prompts = self._prompts(sentences, tokenizer)
-        rows: list[_Row] = []
+        rows: list[Row] = []
         for number, (sentence, pieces) in enumerate(zip(sentences, words, strict=True)):
             draws = [self._drawn(sentence, number, draw, prompts) for draw in range(_DRAWS)] if training else [None]
             for drawn in draws:
@@ -139,18 +140,16 @@ class NamedEntitiesTask(EntitiesTask):
         descriptions = dict(zip(self.spec.labels, self.spec.descriptions, strict=False))
         sets = dict.fromkeys(self.labels_of(sentence) for sentence in sentences)
         labels = list(dict.fromkeys(label for of_file in (self.spec.labels, *sets) for label in of_file))
-        names = [in_words(label) for label in labels]
-        described = [descriptions.get(label, "") for label in labels]
-        texts = [f"{name}: {text}" if text else name for name, text in zip(names, described, strict=True)]
-        vocabulary, most = tokenizer.vocabulary, self._room(tokenizer.template) * _SHARE[0] // _SHARE[1]
+        most = self._room(tokenizer.template) * _SHARE[0] // _SHARE[1]
         prompts: dict[tuple[str, bool], Ids] = {}
-        for is_described, forms in ((False, names), (True, texts)):
-            for label, ids in zip(labels, tokenizer.encode_batch(forms), strict=True):
+        for is_described in (False, True):
+            texts = [self._text_of(label, descriptions.get(label, "") if is_described else "") for label in labels]
+            for label, ids in zip(labels, self._pieces_of_labels(texts, tokenizer), strict=True):
                 if not len(ids):  # of control characters alone, say
                     raise InputError(
                         expected="names of labels in pieces", found=f"{label!r} without any", fix="rename it"
                     )
-                prompts[label, is_described] = np.append(ids, np.int32(vocabulary.mask_id))
+                prompts[label, is_described] = self._marked(ids, tokenizer)
         for of_file in sets:
             total = sum(len(prompts[label, True]) for label in of_file)
             if total > most:
@@ -161,6 +160,22 @@ class NamedEntitiesTask(EntitiesTask):
                     fix="name fewer at a time, shorten the descriptions, or train with a larger --max-length",
                 )
         return prompts
+
+    def _text_of(self, label: str, description: str) -> str:
+        """What is read for a label."""
+        return f"{in_words(label)}: {description}" if description else in_words(label)
+
+    def _pieces_of_labels(self, texts: Sequence[str], tokenizer: Tokenizer) -> Encoded:
+        """The pieces of texts for labels."""
+        return tokenizer.encode_batch(texts)
+
+    def _marked(self, ids: Ids, tokenizer: Tokenizer) -> Ids:
+        """The pieces of a label with the one that is read of it."""
+        return np.append(ids, np.int32(tokenizer.vocabulary.mask_id))
+
+    def _sentences(self, examples: Sequence[Example], tokenizer: Tokenizer) -> list[TaggedExample]:
+        """The sentences in the words that the model reads."""
+        return tagged(examples)
 
     def _drawn(self, sentence: TaggedExample, number: int, draw: int, prompts: Prompts) -> list[tuple[str, bool]]:
         """The labels of a draw, as many as fit, and whether they have their descriptions.
@@ -186,11 +201,12 @@ class NamedEntitiesTask(EntitiesTask):
 
     def _room(self, template: Template) -> int:
         """The pieces of labels and words in a row."""
-        return room_for_text(self.spec.settings.max_length, template, texts=2)
+        longest = self.spec.settings.max_length
+        return room_for_text(longest, template, texts=2, model_limit=longest)
 
     def _windows(
         self, number: int, labels: tuple[str, ...], asked: Sequence[Ids], pieces: Encoded, template: Template
-    ) -> Iterator[_Row]:
+    ) -> Iterator[Row]:
         """The rows of a sentence with these labels, in which some words are scored."""
         of_labels = np.concatenate(asked)
         room = self._room(template) - len(of_labels)
@@ -203,23 +219,15 @@ class NamedEntitiesTask(EntitiesTask):
             before = last
             if is_scored.any():
                 window, starts = pieces.ids[begin:end], firsts[inside] - begin
-                yield _Row(number, labels, of_labels, window, masks, starts, is_scored, int(inside[0]))
+                yield Row(number, labels, of_labels, window, masks, starts, is_scored, int(inside[0]))
 
-    def _packed(
-        self, rows: Sequence[_Row], sentences: Sequence[TaggedExample], tokenizer: Tokenizer
-    ) -> EncodedExamples:
+    def _packed(self, rows: Sequence[Row], sentences: Sequence[TaggedExample], tokenizer: Tokenizer) -> EncodedExamples:
         template = tokenizer.template
-        packed = pack_rows(
-            [row.of_labels for row in rows],
-            [row.of_words for row in rows],
-            template=template,
-            max_length=self.spec.settings.max_length,
-            truncation="error",
-        )
+        packed = self._joined(rows, template)
         read, kinds, targets = [], [], list[list[int]]()
         has_gold = bool(rows) and all(isinstance(sentence, EntityExample) for sentence in sentences)
         for row, offset in zip(rows, packed.offsets[:-1].tolist(), strict=True):
-            words = offset + template.second_text(len(row.of_labels))
+            words = offset + self._first_word(row, template)
             read += [np.array(row.masks) + offset + len(template.start), row.firsts + words]
             kinds += [np.full(len(row.masks), LABEL), np.where(row.is_scored, SCORED, CONTEXT)]
             if has_gold:
@@ -246,7 +254,23 @@ class NamedEntitiesTask(EntitiesTask):
             },
         )
 
-    def _entities(self, row: _Row, sentence: EntityExample) -> list[list[int]]:
+    def _joined(self, rows: Sequence[Row], template: Template) -> PackedRows:
+        """The labels of each row, and its words as a second text."""
+        longest = self.spec.settings.max_length
+        return pack_rows(
+            [row.of_labels for row in rows],
+            [row.of_words for row in rows],
+            template=template,
+            max_length=longest,
+            truncation="error",
+            model_limit=longest,
+        )
+
+    def _first_word(self, row: Row, template: Template) -> int:
+        """The position of the first word in a row."""
+        return template.second_text(len(row.of_labels))
+
+    def _entities(self, row: Row, sentence: EntityExample) -> list[list[int]]:
         """The numbers of the entities that begin with each word of a row, if it is scored there."""
         places = {label: number for number, label in enumerate(row.labels)}
         of_words: list[list[int]] = [[] for _ in row.firsts]
@@ -301,7 +325,7 @@ class NamedEntitiesTask(EntitiesTask):
         for count in batch.read.counts:
             part = slice(begin, begin + count)
             spans, labels = self._spans(kinds[part])
-            result.append((_scores(outputs[part], spans, labels), spans, labels))
+            result.append((self._scores(outputs[part], spans, labels), spans, labels))
             begin += count
         return result
 
@@ -315,24 +339,32 @@ class NamedEntitiesTask(EntitiesTask):
         self, examples: Sequence[Example], features: EncodedExamples, logits: Logits, tokenizer: Tokenizer
     ) -> list[EntitiesPrediction]:
         """The entities of each sentence; see `Task.decode` and `EntitiesTask.decode`."""
-        sentences, offsets = tagged(examples), features.read_offsets.tolist()
+        sentences, offsets = self._sentences(examples, tokenizer), features.read_offsets.tolist()
         kinds, labels, firsts = (cast("Any", features.extra[name]) for name in (_KINDS, _LABELS, _FIRSTS))
         candidates: list[Any] = [[] for _ in sentences]
         for row, example in enumerate(features.example_of_row.tolist()):
             part = slice(offsets[row], offsets[row + 1])
             spans, count = self._spans(kinds[part])
-            scores = functools.partial(_scores, logits[part].astype(np.float64), labels=count)
+            scores = functools.partial(self._scores, logits[part].astype(np.float64), labels=count)
             candidates[example] += self._probable(spans, scores, labels[row], firsts[row])
         return [self.prediction(sentence, scored) for sentence, scored in zip(sentences, candidates, strict=True)]
 
+    def _scores(self, outputs: Any, spans: Spans, labels: int) -> Any:
+        """The scores [P, K] of spans of a row, from the outputs of its labels and words, [R, 3H + 1]."""
+        units = (outputs.shape[1] - 1) // 3
+        of_labels, of_words = outputs[:labels, 2 * units :], outputs[labels:, : 2 * units]
+        return products(of_labels[:, :units], of_words, spans) / units**0.5 + of_labels[:, -1] - RARITY
 
-def _scores(outputs: Any, spans: Spans, labels: int) -> Any:
-    """The scores [P, K] of spans of a row, from the outputs of its labels and words, [R, 3H + 1]; arrays or tensors."""
-    units = (outputs.shape[1] - 1) // 3
-    of_labels, of_words = outputs[:labels], outputs[labels:]
-    sums = of_words[spans.firsts, :units] + of_words[spans.lasts, units : 2 * units]
-    products = (sums * (sums > 0)) @ of_labels[:, 2 * units : 3 * units].T
-    return products / units**0.5 + of_labels[:, -1] - RARITY
+
+def products(of_labels: Any, of_words: Any, spans: Spans) -> Any:
+    """The products [P, K] of the weights of labels [K, H] with the rectified units of spans; arrays or tensors.
+
+    Args:
+        of_words: of each word its units as the first and as the last word of a span, [W, 2H].
+    """
+    units = of_labels.shape[1]
+    sums = of_words[spans.firsts, :units] + of_words[spans.lasts, units:]
+    return (sums * (sums > 0)) @ of_labels.T
 
 
 def _labels_of_file(sentence: TaggedExample) -> tuple[str, ...]:

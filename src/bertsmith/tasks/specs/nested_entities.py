@@ -199,11 +199,15 @@ class EntitiesTask(TaskWithLoss):
         for begin in range(0, len(every.firsts), _MOST_SPANS):
             part = slice(begin, begin + _MOST_SPANS)
             spans = dataclasses.replace(every, firsts=every.firsts[part], lasts=every.lasts[part])
-            chances = 0.5 * (1 + np.tanh(0.5 * scores_of(spans)))  # no exponential that overflows
+            chances = self._chances(scores_of(spans))
             for span, label in zip(*np.nonzero(chances >= min(_LOWEST, self._threshold)), strict=True):
                 start, last = first + int(spans.firsts[span]), first + int(spans.lasts[span])
                 candidates.append((WordSpan(start, last + 1, labels[label]), float(chances[span, label])))
         return candidates
+
+    def _chances(self, scores: Any) -> Any:
+        """The probabilities of scores, of any shape."""
+        return 0.5 * (1 + np.tanh(0.5 * scores))  # no exponential that overflows
 
     @property
     def _threshold(self) -> float:
@@ -213,7 +217,7 @@ class EntitiesTask(TaskWithLoss):
         """The entities of a sentence among spans with probabilities, at most `MOST_ENTITIES` for each word."""
         kept: list[Scored] = []
         overlap = self.spec.settings.overlap
-        for span, chance in sorted(candidates, key=lambda candidate: (-candidate[1], candidate[0])):
+        for span, chance in sorted(candidates, key=lambda candidate: -candidate[1]):  # ties stay in order
             if overlap == ANY or not any(share_words(span, other, overlap) for other, _ in kept):
                 kept.append((span, chance))
             if len(kept) == MOST_ENTITIES * len(sentence.words):

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.settings import from_dict, is_finite, require, require_known, require_labels, to_dict
-from bertsmith.models.heads.head_spec import Head
+from bertsmith.models.heads.head_spec import Head, SpanShape
 from bertsmith.models.heads.vector_forms import DENSE, VECTOR_FORMS
 from bertsmith.models.parts.head_inputs import (
     ATTENTION,
@@ -86,6 +86,19 @@ def title_of(name: str, kind: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class GlinerShape(SpanShape):
+    """The head and the rows of a model of GLiNER.
+
+    Attributes:
+        separator_id: the piece between labels and words.
+        words: the most words of a row.
+    """
+
+    separator_id: int
+    words: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskSpec:
     """A complete description of a task; plain values, stored in `bertsmith.json`."""
 
@@ -126,6 +139,7 @@ class TaskSpec:
     widths: tuple[int, ...] = ()
     decoder_layers: int = 0  # of texts to write; 0 for as many as the encoder has
     shares_layers: bool = False  # of texts to write, whether the decoder's layers are the encoder's
+    gliner: GlinerShape | None = None  # of entities by name, if the model is one of GLiNER
     settings: TaskSettings = dataclasses.field(default_factory=TaskSettings)
 
     def __post_init__(self) -> None:
@@ -207,6 +221,7 @@ class TaskSpec:
             "decoder_layers",
             "shares_layers",
             "descriptions",
+            "gliner",
         ):
             if not values[name]:
                 del values[name]
@@ -235,9 +250,11 @@ class TaskSpec:
     @staticmethod
     def from_dict(values: Mapping[str, Any], where: str) -> "TaskSpec":
         """The spec stored in a model's metadata."""
-        settings = from_dict(TaskSettings, values.get("settings", {}), where)
-        plain = {name: value for name, value in values.items() if name != "settings"}
-        return dataclasses.replace(from_dict(TaskSpec, plain, where), settings=settings)
+        parts: dict[str, Any] = {"settings": from_dict(TaskSettings, values.get("settings", {}), where)}
+        if values.get("gliner") is not None:
+            parts["gliner"] = from_dict(GlinerShape, values["gliner"], where)
+        plain = {name: value for name, value in values.items() if name not in ("settings", "gliner")}
+        return dataclasses.replace(from_dict(TaskSpec, plain, where), **parts)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

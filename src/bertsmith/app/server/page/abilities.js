@@ -103,9 +103,11 @@ export const ABILITIES = [
     button: "Mark",
     path: "tag",
     tellsLabels: true,
-    fields: ({ task }) => [
+    fields: ({ task, labels }) => [
       { ...FIRST, rows: 4 },
-      ...(task === "entities-by-name" ? [{ ...LINES, name: "labels", label: "Labels", hint: "one per line; empty: those of the training", optional: true }] : []),
+      ...(task === "entities-by-name"
+        ? [{ ...LINES, name: "labels", label: "Labels", ...(labels.length ? { hint: "one per line; empty: those of the training", optional: true } : {}) }]
+        : []),
     ],
     examples: examples.forTags,
     body: ({ text, labels }) => ({ texts: [text], ...(labels?.trim() ? { labels: described(labels) } : {}) }),

@@ -97,6 +97,8 @@ const DISEASES = [
 
 /** Examples for a model that tags, by what its tags speak of. */
 export function forTags(model) {
+  if (model.task === "entities-by-name" && !model.labels.length)
+    return NAMES.map(({ name, values }) => sample(name, { ...values, labels: "person\nplace\norganization" }));
   return /disease|chemical|gene|protein/i.test(model.labels.join(" ")) ? DISEASES : NAMES;
 }
 
