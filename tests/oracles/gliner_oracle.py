@@ -52,12 +52,12 @@ def two_layers(tensors: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
 
 def read_by_lstm(tensors: Mapping[str, Tensor], vectors: Tensor) -> Tensor:
     """The states of the BiLSTM; the vectors themselves without one."""
-    own = {name.removeprefix("rnn.lstm."): value for name, value in tensors.items() if name.startswith("rnn.lstm.")}
-    if not own:
+    state = {name.removeprefix("rnn.lstm."): value for name, value in tensors.items() if name.startswith("rnn.lstm.")}
+    if not state:
         return vectors
     width = vectors.shape[1]
-    lstm = nn.LSTM(width, width // 2, num_layers=len(own) // 8, bidirectional=True, batch_first=True)
-    lstm.load_state_dict(own)
+    lstm = nn.LSTM(width, width // 2, num_layers=len(state) // 8, bidirectional=True, batch_first=True)
+    lstm.load_state_dict(state)
     return lstm(vectors[None])[0][0]
 
 

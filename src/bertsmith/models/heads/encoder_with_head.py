@@ -50,6 +50,7 @@ _READERS = Registry[Callable[..., nn.Module]](
         "texts": "models.heads.sentence_reader:SentenceReader",
         "windows": "models.heads.window_reader:WindowReader",
         "sentences": "models.heads.window_reader:SentenceLayers",
+        "spans": "models.heads.span_layers:SpanLayers",
     }
 )
 _ENCODER = PREFIX.removesuffix(".")  # the name of the encoder in every run folder and optimizer state
@@ -178,9 +179,7 @@ class EncoderForTask(_OnEncoder):
             dropout = config.head_dropout(head.part, pooled=False)
             self.add_module(READER, _READERS["sentences"](head.sentence_layers, width, dropout))
         if head.spans is not None:
-            from bertsmith.models.heads.span_layers import SpanLayers
-
-            self.add_module(head.saved_part, SpanLayers(config.hidden_size, head.spans))
+            self.add_module(head.saved_part, _READERS["spans"](config.hidden_size, head.spans))
         elif head.is_decoder:
             from bertsmith.models.heads.decoder import Decoder
 

@@ -24,14 +24,11 @@ KINDS = Registry[type[Task]](
         BY_NAME: "tasks.specs.named_entities:NamedEntitiesTask",
     }
 )
+_OF_GLINER = Registry[type[Task]]({BY_NAME: "tasks.specs.gliner:GlinerTask"})
 
 
 def task_for(spec: TaskSpec) -> Task:
     """The task for a spec."""
     if spec.kind not in KINDS:
         raise ConfigError.unknown("kind of task", spec.kind, KINDS)
-    if spec.gliner is not None:
-        from bertsmith.tasks.specs.gliner import GlinerTask
-
-        return GlinerTask(spec)
-    return KINDS[spec.kind](spec)
+    return (KINDS if spec.gliner is None else _OF_GLINER)[spec.kind](spec)
