@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertsmith import Model, load
+from bertsmith import Model, build_index, load
+from bertsmith.app.library.loading import Served, load_indexes
 from bertsmith.base.core.errors import InputError
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.assembly import save_pretrained
@@ -87,6 +88,14 @@ def _write_sentences(folder: Path) -> Path:
         (path / name).parent.mkdir(exist_ok=True)
         (path / name).write_text(json.dumps(values), encoding="utf-8")
     return path
+
+
+def load_index(folder: Path, model: Path) -> dict[str, Served]:
+    """An index of a few texts, "repairs", which is searched and changed."""
+    texts = folder / "texts.txt"
+    texts.write_text("The gate was broken.\nAnna mended it.\nBert was in Rome.\n", encoding="utf-8")
+    build_index(texts, folder / "repairs", model=model)
+    return load_indexes([str(folder / "repairs")], {}, is_changed=True, device="cpu")
 
 
 def load_models(folder: Path) -> dict[str, Model]:

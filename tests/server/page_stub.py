@@ -61,6 +61,7 @@ MODELS = [
     model_of(
         "clips", "pretraining", abilities=["fill_codes", "next_codes", "match_codes"], kinds={"code": ["0.1", "0.2"]}
     ),
+    model_of("repairs", None, "search"),
     model_of("facts", "memory", abilities=["answer_from_memory"], max_length=3),
     model_of("visits", "codes", abilities=["predict_codes", "find_anomalies"], kinds=KINDS_OF_CODES, weakness=WEAK),
 ]
@@ -181,6 +182,10 @@ def answer_of(path: str, asked: dict[str, Any], models: list[dict[str, Any]]) ->
     if path == "/rerank":
         scores = [{"index": number, "score": 0.9 - 0.2 * number} for number in range(len(asked["passages"]))]
         return {"results": scores[::-1], "usage": usage, "note": CROWDED}
+    if path == "/search":
+        rows = [("a1", "The gate was mended.", 0.8), ("b2", "Anna came late.", 0.3)]
+        passages = [{"rank": n, "id": id, "text": text, "score": score} for n, (id, text, score) in enumerate(rows, 1)]
+        return {"results": [{"id": "1", "query": asked["query"], "passages": passages}], "usage": usage, "note": ""}
     if path == "/tokenize":
         pieces = [piece if piece.isascii() else "[UNK]" for piece in pieces_of(asked["texts"][0])]
         ids = list(range(100, 100 + len(pieces)))

@@ -330,6 +330,11 @@ def test_the_page_about_serving_tells_the_bounds() -> None:
             f"{more(lambda n: answer_size.scores(base, n)) - 4 * 768} bytes per passage, 4 per number of its vector",
             f"{texts - 1:,} passages: {millions(answer_size.scores(base, texts - 1))}",
         ),
+        "| `/search`": (
+            f"{answer_size.found_texts([ranked_texts(1, 0)]).fixed} bytes per text",
+            f"{answer_size.found_texts([ranked_texts(0, 1)]).fixed} per byte",
+            f"10 texts of 500 bytes: {millions(answer_size.found_texts([ranked_texts(10, 5000)] * texts))}",
+        ),
         "| `/tokenize`": (
             f"{answer_size.pieces([]).per_token} bytes per token",
             f"{tokens:,} tokens: {millions(answer_size.pieces([''] * texts))}",
@@ -348,6 +353,11 @@ def test_the_page_about_serving_tells_the_bounds() -> None:
         (line,) = (line for line in page.splitlines() if line.startswith(begin))
         for part in told:
             assert part in line
+
+
+def ranked_texts(places: int, size: int) -> Any:
+    """The answer to a query with texts of an index of that many bytes in all."""
+    return SimpleNamespace(ranking=SimpleNamespace(places=[range(places)]), size=size)
 
 
 class SimpleVocabulary:

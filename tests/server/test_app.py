@@ -12,9 +12,9 @@ import pytest
 from bertsmith import Model, load
 from bertsmith.app.library.loading import load_models
 from bertsmith.app.server.documents import read_page
+from bertsmith.app.server.index_routes import ROUTES
 from bertsmith.app.server.process import read_key
 from bertsmith.app.server.queue import read_at_most
-from bertsmith.app.server.record_routes import ROUTES
 from bertsmith.app.server.refusal import json_bytes
 from bertsmith.app.server.service import ROUTES_OF
 from bertsmith.app.server.settings import ServerSettings
@@ -23,9 +23,9 @@ from bertsmith.base.machine.runtime import BATCH_TOLERANCE
 from bertsmith.base.storage.files import read_json, write_json
 from bertsmith.tasks.metrics.vectors import crowding, unit
 from server.asgi import Client, serve
-from server.models import write_models, write_task_model
+from server.models import load_index, write_models, write_task_model
 from server.records import load_record_models
-from tasks.task_samples import SPECS, WORDS
+from tasks.task_samples import SPECS, WORDS, write_base_model
 from written_files import file_with
 
 KEY = "0123456789abcdef0123"
@@ -435,7 +435,7 @@ def test_the_routes_are_documented_without_external_resources(models: dict[str, 
         document = (await client.get("/openapi.json")).json
         asked = [path for path, methods in document["paths"].items() if "post" in methods]
         known = "/predict /classify /tag /answer /resolve /fill /complete /perplexity /next /rerank".split()
-        known += ["/tokenize", "/attention"]
+        known += ["/tokenize", "/attention", "/search", "/index/add", "/index/remove"]
         known += [f"/codes/{name}" for name in "predict anomalies embed fill match next".split()] + ["/memory/answer"]
         assert sorted(asked) == sorted(["/v1/completions", "/v1/embeddings", *known])
         page = (await client.get("/docs")).body.decode()
@@ -458,13 +458,14 @@ def test_the_examples_of_the_documents_are_answered(models: dict[str, Model], tm
         document = (await client.get("/openapi.json")).json
         for path, body in EXAMPLES.items():
             named = {**body, "model": "reviews"} if "model" in body else body
-            reply = await client.post(path, named)
+            reply = await client.post(path, named, {"authorization": f"Bearer {KEY}"})
             assert reply.status == 200, (path, reply)
             content = document["paths"][path]["post"]["responses"]["200"]["content"]["application/json"]
             name = content["schema"]["$ref"].rsplit("/", 1)[1]
             assert set(reply.json) == set(document["components"]["schemas"][name]["properties"])
 
-    serve({**models, **load_record_models(tmp_path)}, script)
+    index = load_index(tmp_path, write_base_model(tmp_path / "novels"))
+    serve({**models, **load_record_models(tmp_path), **index}, script, None, None, KEY)
 
 
 def test_the_files_of_the_page_come_as_they_are(tmp_path: Path) -> None:

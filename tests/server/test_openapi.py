@@ -13,19 +13,24 @@ from bertsmith import Model
 from bertsmith.app.server.app import create_app
 from bertsmith.app.server.documents import EXAMPLES
 from bertsmith.app.server.settings import ServerSettings
+from server.models import load_index
 from server.records import load_record_models
 from server.threads import in_a_thread
+from tasks.task_samples import write_base_model
 
 schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis")
 
 MANY = 150
+KEY = "a key of the index"
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("examples", [8, pytest.param(MANY, marks=pytest.mark.slow)])
 def test_no_request_of_the_document_gets_a_500(models: dict[str, Model], tmp_path: Path, examples: int) -> None:
-    app = create_app({**models, **load_record_models(tmp_path)}, ServerSettings(max_characters=5000, max_texts=50))
+    index = load_index(tmp_path, write_base_model(tmp_path / "novels"))
+    served = {**models, **load_record_models(tmp_path), **index}
+    app = create_app(served, ServerSettings(max_characters=5000, max_texts=50), index_key=KEY)
     tried: dict[str, set[int]] = {}
     with in_a_thread(app) as address:
         schema = schemathesis.openapi.from_url(f"{address}/openapi.json")
@@ -37,7 +42,7 @@ def test_no_request_of_the_document_gets_a_500(models: dict[str, Model], tmp_pat
                 tried.setdefault(operation.label, set()).update(statuses(operation, mode, examples))
         # Few random texts have a [MASK] or suit the first model; the examples of the document do.
         answered = {f"POST {path}" for path, example in EXAMPLES.items() if post(f"{address}{path}", example) == 200}
-    assert len(tried) == 26, "every operation was asked"
+    assert len(tried) == 29, "every operation was asked"
     assert all(tried[label] == {200} for label in tried if label.startswith("GET")), tried
     posts = {label for label in tried if label.startswith("POST")}
     assert answered == posts
@@ -47,7 +52,7 @@ def test_no_request_of_the_document_gets_a_500(models: dict[str, Model], tmp_pat
 def post(url: str, body: Mapping[str, Any]) -> int:
     """The status of a reply; raises HTTPError for a refusal."""
     data = json.dumps({key: value for key, value in body.items() if key != "model"}).encode()
-    request = urllib.request.Request(url, data, {"content-type": "application/json"})
+    request = urllib.request.Request(url, data, {"content-type": "application/json", "authorization": f"Bearer {KEY}"})
     with urllib.request.urlopen(request, timeout=60) as reply:
         return int(reply.status)
 
@@ -67,7 +72,7 @@ def statuses(operation: Any, mode: Any, examples: int) -> set[int]:
     @settings(max_examples=examples, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck))
     @given(case=operation.as_strategy(generation_mode=mode))
     def ask(case: Any) -> None:
-        reply = case.call()
+        reply = case.call(headers={"authorization": f"Bearer {KEY}"})
         result.add(reply.status_code)
         case.validate_response(reply, checks=checks)
 

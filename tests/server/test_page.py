@@ -22,6 +22,7 @@ from bertsmith.models.checkpoints.assembly import save_pretrained
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.tasks.specs.kinds import task_for
+from server.models import load_index
 from server.page_stub import CROWDED, MODELS, PAGE, PARTS, UNKNOWN, WEAK, StubServer, stub_server, vector_of
 from server.records import load_record_models
 from tasks.architecture_samples import write_base_model as write_architecture
@@ -29,7 +30,7 @@ from tasks.task_samples import CONFIG, SPECS, TOKENIZER, write_base_model
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 VIEWS = "fill complete next classify score choose tag answer write extract resolve".split()
-VIEWS += "codes anomalies gaps follow match memory compare label rerank pieces attention".split()
+VIEWS += "codes anomalies gaps follow match memory compare label rerank search pieces attention".split()
 DESKTOP, PHONE, TALL_PHONE = ({"width": w, "height": h} for w, h in ((1280, 860), (360, 740), (390, 780)))
 PICTURES = "BERTSMITH_PICTURES"  # a folder for pictures of the page
 PICTURED = "BERTSMITH_PICTURED_MODELS"  # models, as NAME=FOLDER or FOLDER, joined as in PATH, to picture with
@@ -409,6 +410,18 @@ def test_similar_texts_and_ranked_passages(visit):
     assert _lines(visit.page, "section:visible .note") == [f"T{CROWDED[1:]}."]
 
 
+def test_texts_of_an_index_are_listed_with_their_scores(visit, stub):
+    section = visit.open("search")
+    section.get_by_label("Query").fill("who mended it")
+    section.get_by_label("Conditions").fill("year >= 2020\n\nplace = oslo")
+    section.get_by_role("button", name="Search").click()
+    visit.answered(section)
+    assert _lines(section, ".bars li") == ["The gate was mended. 0.800", "Anna came late. 0.300"]
+    assert section.locator(".bars li").first.get_attribute("title") == "a1"
+    where = ["year >= 2020", "place = oslo"]
+    assert stub.asked[-1] == ("/search", {"model": "repairs", "query": "who mended it", "top": 10, "where": where})
+
+
 def test_pieces_appear_while_one_writes(visit, stub):
     section = visit.run("pieces")
     section.get_by_label("Text").press_sequentially("tokenization, 東京", delay=5)
@@ -757,7 +770,11 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_every_view_works_on_the_real_server(browser, tiny_models, tmp_path):
-    with _real_server({**tiny_models, **load_record_models(tmp_path)}) as address, _visit(browser, address) as visit:
+    index = load_index(tmp_path, write_base_model(tmp_path / "indexed"))
+    with (
+        _real_server({**tiny_models, **load_record_models(tmp_path), **index}) as address,
+        _visit(browser, address) as visit,
+    ):
         visit.open()
         assert [link.get_attribute("href") for link in visit.page.locator("nav a").all()] == [
             f"#{view}" for view in VIEWS

@@ -85,9 +85,9 @@ def models(request: "ModelsRequest", json: JsonOption = False) -> None:
 
 
 def serve(request: "ServeRequest") -> None:
-    """Serve models over HTTP, with a web page to try them.
+    """Serve models and indexes over HTTP, with a web page to try them.
 
-    Routes: /predict /classify /tag /answer /fill /complete /perplexity /next /rerank /tokenize /attention
+    Routes: /predict /classify /tag /answer /fill /complete /perplexity /next /rerank /search /tokenize /attention
     /v1/embeddings (compatible with OpenAI) /models /health /ready /metrics /docs /openapi.json, and / is the page.
     On SIGTERM it finishes the accepted requests and exits with code 0.
     """

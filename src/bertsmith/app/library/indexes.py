@@ -217,17 +217,22 @@ def index_embedder(index: Index, model: str | Path | None, settings: Mapping[str
         )
     limits = {name: made_of[name] for name in ("pooling", "max_length") if name in made_of}
     loaded = load_embedder(source, characters=0, **limits, **settings)
-    known = {name: value for name, value in maker_of(loaded).items() if name not in _OF_PASSAGES}
-    other = [name for name in known if made_of and known[name] != made_of.get(name)]
-    if loaded.width != manifest.width:
-        other = [f"width {loaded.width} instead of {manifest.width}"]
-    if other:
+    if other := differences(index, loaded):
         raise InputError(
             expected=f"the model of the vectors in '{index.folder}'",
             found=f"another ({', '.join(other)})",
             fix="name that model with --model, or build the index again",
         )
     return loaded
+
+
+def differences(index: Index, embedder: Embedder) -> list[str]:
+    """What differs between the vectors of an index and those of an embedder."""
+    made_of, width = index.manifest.made_of, index.manifest.width
+    if embedder.width != width:
+        return [f"width {embedder.width} instead of {width}"]
+    known = {name: value for name, value in maker_of(embedder).items() if name not in _OF_PASSAGES}
+    return [name for name in known if made_of and known[name] != made_of.get(name)]
 
 
 def _digest(path: Path) -> str:

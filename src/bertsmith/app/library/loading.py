@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,8 @@ _OPENERS = Registry[Callable[..., Served]](
         "text+codes": "app.library.video:served_texts_with_codes",
     }
 )
+_INDEX = "index"
+_OPENER_OF_INDEXES = Registry[Callable[..., ModelWithRecords]]({_INDEX: "app.library.open_index:open_index"})
 _CONFIG = "config.json"
 _NAMED = re.compile(r"([\w.-]+)=(.+)")
 
@@ -228,18 +230,43 @@ def load_models(
     for source in sources:
         chosen, path = name_and_source(source)
         name = chosen or model_name(path)
-        if name in paths:
-            raise ConfigError(
-                expected="a unique name for each model",
-                found=f"two models called {name!r}",
-                fix=f"name one of them: --model NAME={path}",
-            )
+        _require_new(name, paths, f"--model NAME={path}")
         chosen_names[name], paths[name] = chosen, path
     adapted = _load_adapters(paths, **options) if head is None else {}
     return {
         name: adapted.get(name) or open_model(path, chosen_names[name], head=head, **options)
         for name, path in paths.items()
     }
+
+
+def load_indexes(
+    sources: Sequence[str], models: Mapping[str, Served], *, is_changed: bool, **compute: Any
+) -> dict[str, Served]:
+    """The models, and the indexes by the names under which they are served, each with the model of its vectors.
+
+    Args:
+        sources: folders, or NAME=FOLDER.
+        models: one of them searches each index whose vectors it made.
+        is_changed: requests may change the indexes.
+        compute: device, precision and products.
+    """
+    result = dict(models)
+    texts = [model for model in models.values() if isinstance(model, Model)]
+    for source in sources:
+        chosen, path = name_and_source(source)
+        name = chosen or Path(path).resolve().name
+        _require_new(name, result, f"--index NAME={path}")
+        result[name] = _OPENER_OF_INDEXES[_INDEX](path, name, texts, is_changed=is_changed, **compute)
+    return result
+
+
+def _require_new(name: str, known: Container[str], option: str) -> None:
+    if name in known:
+        raise ConfigError(
+            expected="a unique name for each model and index",
+            found=f"two models called {name!r}",
+            fix=f"name one of them: {option}",
+        )
 
 
 def _load_adapters(paths: Mapping[str, str], **options: Any) -> Mapping[str, Served]:

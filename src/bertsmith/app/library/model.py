@@ -189,7 +189,8 @@ class Model:
         return self.opening.again()
 
     @property
-    def _embedder(self) -> Embedder:
+    def embedder(self) -> Embedder:
+        """The encoder with the pooling, length and prompts of the folder."""
         if self._own_embedder is None:
             raise no_ability("embed", self.abilities, self.name, self.task)
         return self._own_embedder
@@ -197,12 +198,12 @@ class Model:
     @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the model."""
-        return self._embedder.encoder.tokenizer
+        return self.embedder.encoder.tokenizer
 
     @property
     def encoder(self) -> RowEncoder:
         """The encoder below all heads; in torch, if it is installed."""
-        return self._embedder.encoder.complete
+        return self.embedder.encoder.complete
 
     def fill(self, texts: Sequence[str], top: int = 5) -> list[FilledText]:
         """For each text, the `top` most probable pieces of each [MASK]; each mask is filled independently.
@@ -461,7 +462,7 @@ class Model:
             InputError: a text is empty, or there are too many tokens.
             CheckpointError: the model is an ONNX folder, or has no attention.
         """
-        require_attention(self._embedder.encoder, self.name)
+        require_attention(self.embedder.encoder, self.name)
         checked_text(text, "the text")
         if pair is not None:
             checked_text(pair, "the pair")
@@ -565,7 +566,7 @@ class Model:
 
     def _embedder_of(self, pooling: str | None, normalize: bool | None, prompt: str | None) -> Embedder:
         with self._lock:
-            varied = self._embedder.varied(pooling=pooling, normalize=normalize, prompt=prompt)
+            varied = self.embedder.varied(pooling=pooling, normalize=normalize, prompt=prompt)
             return self._embedders.setdefault((varied.pooling, bool(varied.normalize), varied.prompt), varied)
 
     def _answered(self, ability: str, items: Sequence[Any], **settings: Any) -> list[Any]:
@@ -577,8 +578,7 @@ class Model:
         return predicted(searching(self._predictor, **settings) if settings else self._predictor, examples)
 
     def _answer(self, questions: Sequence[QuestionExample], n_best: int) -> list[AnswerPrediction]:
-        answers = self._predict(questions)
-        return [dataclasses.replace(answer, n_best=answer.n_best[:n_best]) for answer in answers]
+        return [dataclasses.replace(answer, n_best=answer.n_best[:n_best]) for answer in self._predict(questions)]
 
     def _judge(self, pairs: Sequence[TextExample]) -> list[Continuation]:
         assert self._pretrained is not None

@@ -1,7 +1,7 @@
 """Search files of passages by vectors, by words (BM25) or by both, and score searches against relevance judgements."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from bertsmith.app.library.indexes import index_embedder
 from bertsmith.app.library.inputs import checked_texts
+from bertsmith.app.library.search_results import Hit, SearchResult, search_results
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.parameters import ComputeSettings
 from bertsmith.base.core.progress import tell, warn
@@ -20,7 +21,6 @@ from bertsmith.inference.predictors.pair_scorer import PairScorer
 from bertsmith.inference.search.bm25 import BM25
 from bertsmith.inference.search.index import Vectors, index_passages
 from bertsmith.inference.search.passages import Judgements, TextSet, judgements_for, read_judgements, read_text_set
-from bertsmith.inference.search.rankings import Ranking
 from bertsmith.inference.search.request import (
     BY_WORDS,
     HYBRID,
@@ -42,52 +42,11 @@ from bertsmith.inference.vectors.loading import late_folder, load_embedder, load
 from bertsmith.inference.vectors.token_embedder import TokenEmbedder
 from bertsmith.tasks.metrics.vectors import crowding, unit
 
+__all__ = ["Hit", "SearchResult", "score_searches", "search_passages"]
+
 _IN_AN_INDEX = ("where", "exact")
 _OF_ONE_VECTOR = ("index", "changes", "approximate", "pooling", "query_prompt", "passage_prompt")
 _OUTSIDE_AN_INDEX = ("index", "changes", "approximate", "text_column", "pooling", "passage_prompt")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Hit:
-    """A retrieved passage.
-
-    Attributes:
-        rank: from 1.
-        id: its id in the file, or its line number if the file has no ids.
-        score: higher is better; its scale depends on the search.
-        text: the passage.
-        columns: of a passage of an index, the other columns of its row.
-    """
-
-    rank: int
-    id: str
-    score: float
-    text: str
-    columns: Mapping[str, str | None] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        values = dataclasses.asdict(self)
-        return {name: value for name, value in values.items() if name != "columns" or value is not None}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SearchResult:
-    """The passages retrieved for one query, best first.
-
-    Attributes:
-        id: of the query.
-        query: its text.
-        passages: may be fewer than requested if no others share a word with the query.
-    """
-
-    id: str
-    query: str
-    passages: tuple[Hit, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {"id": self.id, "query": self.query, "passages": [hit.to_dict() for hit in self.passages]}
 
 
 @takes(SearchPassagesRequest)
@@ -101,7 +60,7 @@ def search_passages(request: SearchPassagesRequest) -> list[SearchResult]:
     asked = _asked_vectors(request)
     queries = _queries(request.queries, request) if asked is None else _unnamed(len(asked))
     retriever = _retriever(request, {request.system}, asked)
-    return _results(retriever.passages, queries, retriever.rank(queries.texts, request.system, request.top))
+    return search_results(retriever.passages, queries, retriever.rank(queries.texts, request.system, request.top))
 
 
 @takes(ScoreSearchesRequest)
@@ -295,23 +254,3 @@ def _index_of_words(name: str, texts: Sequence[str], words: Words, request: Retr
     if name == BY_WORDS:
         return BM25(texts, words=words, k1=request.k1, b=request.b)
     return WordCosines(texts, words=words, one_hot=name == ONE_HOT)
-
-
-def _results(passages: TextSet, queries: TextSet, ranking: Ranking) -> list[SearchResult]:
-    return [
-        SearchResult(
-            id=id,
-            query=text,
-            passages=tuple(
-                Hit(
-                    rank=rank,
-                    id=passages.ids[index],
-                    score=score,
-                    text=passages.texts[index],
-                    columns=None if passages.columns is None else passages.columns(index),
-                )
-                for rank, (index, score) in enumerate(ranking.row(number), start=1)
-            ),
-        )
-        for number, (id, text) in enumerate(zip(queries.ids, queries.texts, strict=True))
-    ]

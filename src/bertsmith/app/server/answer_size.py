@@ -14,8 +14,11 @@ from bertsmith.app.server.refusal import json_bytes
 
 if TYPE_CHECKING:
     from bertsmith.app.library.model import Model
+    from bertsmith.app.library.open_index import RankedTexts
 
 _ITEM = 640  # bytes of an answer, without what is counted separately
+_RANKED = 32  # the number of a row and its score
+_ESCAPED = 16  # a byte of a text, as up to 4 bytes of an object, and up to 6 characters in JSON, twice
 _NUMBER = 48  # float32, and up to 22 characters, twice
 _PACKED = 16  # float32 in base64
 _CANDIDATE = 512  # a piece with its probability, under two keys
@@ -70,6 +73,17 @@ def vectors(model: "Model", count: int, *, packed: bool) -> AnswerSize:
 def scores(model: "Model", count: int) -> AnswerSize:
     """The size of scores, and of the vectors that were compared."""
     return AnswerSize(count * (_ITEM + 4 * model.width))
+
+
+def rankings(count: int, top: int) -> AnswerSize:
+    """The size of the places of texts in an index, for each query."""
+    return AnswerSize(count * (_ITEM + top * _RANKED), fix="lower top, or split it")
+
+
+def found_texts(answers: "Sequence[RankedTexts]") -> AnswerSize:
+    """The size of texts of an index with their columns, which are read while they are serialized."""
+    places = sum(len(answer.ranking.places[0]) for answer in answers)
+    return AnswerSize(places * _ITEM + _ESCAPED * sum(answer.size for answer in answers), fix="lower top, or split it")
 
 
 def labels(model: "Model", count: int) -> AnswerSize:

@@ -10,6 +10,7 @@ from bertsmith.app.server import schemas
 from bertsmith.app.server.documents import document_router, page_router
 from bertsmith.app.server.gate import OPEN_PATHS, Gate
 from bertsmith.app.server.host_header import AllowedHosts
+from bertsmith.app.server.index_routes import CHANGING
 from bertsmith.app.server.prometheus import CONTENT_TYPE, Metrics
 from bertsmith.app.server.record_routes import ROUTES
 from bertsmith.app.server.refusal import json_response, refused
@@ -28,6 +29,7 @@ def create_app(
     settings: ServerSettings | None = None,
     key: str | None = None,
     allowed: AllowedHosts | None = None,
+    index_key: str | None = None,
 ) -> Gate:
     """The server as an ASGI application.
 
@@ -36,6 +38,7 @@ def create_app(
         settings: limits.
         key: the API key that requests must send; None to allow all requests.
         allowed: the host names that are answered; None for the loopback names of this machine.
+        index_key: the key that requests must send to change an index; None if no index is changed.
     """
     settings = settings or ServerSettings()
     metrics = Metrics()
@@ -63,8 +66,9 @@ def create_app(
     for route in ROUTES:
         app.add_api_route(route.path, endpoints[route.path], **route.document())
     app.include_router(_watch_router(service))
+    changing = () if index_key is None else CHANGING
     bodies = [route.request_schema for route in ROUTES]
-    app.include_router(document_router(app, bodies, has_key=key is not None, open_paths=OPEN_PATHS))
+    app.include_router(document_router(app, bodies, has_key=key is not None, open_paths=OPEN_PATHS, changing=changing))
     app.include_router(page_router())
     for status, sentence in (
         (404, "no such route; GET /docs lists all routes"),
@@ -72,7 +76,16 @@ def create_app(
     ):
         app.add_exception_handler(status, _told(status, sentence))
     paths = [*endpoints, *_COUNTED]
-    return Gate(app, endpoints, service=service, key=key, allowed=allowed or AllowedHosts(), paths=paths)
+    return Gate(
+        app,
+        endpoints,
+        service=service,
+        key=key,
+        index_key=index_key,
+        changing=CHANGING,
+        allowed=allowed or AllowedHosts(),
+        paths=paths,
+    )
 
 
 def _told(status: int, sentence: str) -> Callable[[Request, Exception], Awaitable[Response]]:

@@ -86,7 +86,12 @@ def page_router(folder: Path = PAGE) -> APIRouter:
 
 
 def document_router(
-    app: FastAPI, bodies: Sequence[type[BaseModel]], *, has_key: bool, open_paths: Collection[str]
+    app: FastAPI,
+    bodies: Sequence[type[BaseModel]],
+    *,
+    has_key: bool,
+    open_paths: Collection[str],
+    changing: Collection[str] = (),
 ) -> APIRouter:
     """GET /openapi.json and /docs: the requests and replies of all routes.
 
@@ -95,12 +100,13 @@ def document_router(
         bodies: the schemas of bodies that routes read themselves.
         has_key: whether requests must send an API key.
         open_paths: the paths that need no key.
+        changing: the paths that always need one.
     """
     router = APIRouter(include_in_schema=False)
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = with_bodies(app, bodies, open_paths if has_key else None)
+            app.openapi_schema = with_bodies(app, bodies, open_paths if has_key else None, changing)
         return app.openapi_schema
 
     @router.get("/openapi.json")
@@ -118,19 +124,29 @@ def document_router(
     return router
 
 
-def with_bodies(app: FastAPI, bodies: Sequence[type[BaseModel]], open_paths: Collection[str] | None) -> dict[str, Any]:
+def with_bodies(
+    app: FastAPI,
+    bodies: Sequence[type[BaseModel]],
+    open_paths: Collection[str] | None,
+    changing: Collection[str] = (),
+) -> dict[str, Any]:
     """The OpenAPI document of an application, with the schemas of bodies that its routes read themselves.
 
     Args:
         open_paths: the paths that need no key while all others do; None if no key is needed.
+        changing: the paths that need a key in any case.
     """
     document = get_openapi(
         title=app.title, version=app.version, summary=app.summary, description=app.description, routes=app.routes
     )
     _, schemas = models_json_schema([(body, "validation") for body in bodies], ref_template=_REFERENCE + "{model}")
     document.setdefault("components", {}).setdefault("schemas", {}).update(schemas["$defs"])
-    if open_paths is not None:
+    if open_paths is not None or changing:
         document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    for path in document["paths"].keys() & set(changing):
+        for operation in document["paths"][path].values():
+            operation["security"] = [{"key": []}]
+    if open_paths is not None:
         document["security"] = [{"key": []}]
         for path in document["paths"].keys() & set(open_paths):
             for operation in document["paths"][path].values():
@@ -162,7 +178,9 @@ def _route(
     if body is not None:
         schema = _resolved(body["content"]["application/json"]["schema"], schemas)
         yield from _fields("Body", schema, schemas)
-        command = f"curl -s http://HOST:PORT{path}" + (" -H 'authorization: Bearer KEY'" if has_key else "")
+        command = f"curl -s http://HOST:PORT{path}" + (
+            " -H 'authorization: Bearer KEY'" if has_key or operation.get("security") else ""
+        )
         example = json.dumps(EXAMPLES.get(path, {}), ensure_ascii=False)
         command += f" \\\n  -H 'content-type: application/json' \\\n  -d '{example}'"
         yield f"<pre>{html.escape(command)}</pre>"
@@ -218,6 +236,9 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "/perplexity": {"texts": ["The man went to the store."]},
     "/next": {"pairs": [["The man went to the store.", "He bought milk."]]},
     "/rerank": {"query": "who was Jim Henson", "passages": ["a puppeteer", "a river"]},
+    "/search": {"query": "a broken gate", "top": 3},
+    "/index/add": {"rows": [{"id": "a1", "text": "The gate was mended."}]},
+    "/index/remove": {"ids": ["a1"]},
     "/tokenize": {"texts": ["unaffable"]},
     "/codes/predict": {"subjects": [{"visits": [{"codes": {"diagnosis": ["flu"]}}]}], "top": 3},
     "/codes/anomalies": {"subjects": [{"visits": [{"codes": {"diagnosis": ["flu"], "medication": ["tea"]}}]}]},

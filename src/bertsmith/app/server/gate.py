@@ -47,6 +47,9 @@ class Gate:
         endpoints: the model routes by path, for POST requests.
         service: the service of the server.
         key: the API key that requests must send, or None.
+        index_key: the key that requests to change an index must send, which is good for all others too; None if there
+            is none, and no index is changed.
+        changing: the paths of requests that change an index.
         allowed: the values of the header Host that are answered.
         paths: paths that get their own metrics label; all others are counted as "other".
     """
@@ -58,11 +61,14 @@ class Gate:
         *,
         service: "Service",
         key: str | None,
+        index_key: str | None = None,
+        changing: Iterable[str] = (),
         allowed: "AllowedHosts",
         paths: Iterable[str],
     ) -> None:
         self._app, self._endpoints, self.service, self._paths = app, endpoints, service, frozenset(paths)
-        self._key, self._allowed = None if key is None else key.encode(), allowed
+        self._key, self._index_key = (None if each is None else each.encode() for each in (key, index_key))
+        self._changing, self._allowed = frozenset(changing), allowed
         self._counters: dict[tuple[str, int], Any] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -123,7 +129,8 @@ class Gate:
         """Returns if a request may be answered.
 
         Raises:
-            RefusalError: 400, it has two lengths; 401, it needs the key; 421, it is for another host.
+            RefusalError: 400, it has two lengths; 401, it needs a key; 403, no index is changed here; 421, it is for
+                another host.
         """
         names = [name for name, _ in scope["headers"]]
         if b"transfer-encoding" in names and b"content-length" in names:
@@ -135,8 +142,12 @@ class Gate:
                 name_sent = repr(value.decode("latin-1")[:80])
                 sentence = f"expected a host name of this server; found {name_sent}; allow it with --allow-host"
                 raise RefusalError(421, sentence)
-        if not (self._key is None or self._is_open(scope["path"]) or self._is_known(scope)):
-            sentence = "expected this server's API key in the header authorization: Bearer KEY"
+        changes = scope["path"] in self._changing
+        if changes and self._index_key is None:
+            raise RefusalError(403, "this server changes no index; start it with --index-key-file")
+        if (changes or not (self._key is None or self._is_open(scope["path"]))) and not self._is_known(scope, changes):
+            name = "index key" if changes else "API key"
+            sentence = f"expected this server's {name} in the header authorization: Bearer KEY"
             raise RefusalError(401, sentence, {"www-authenticate": "Bearer"})
 
     def _count(self, path: str, status: int, seconds: float) -> None:
@@ -152,11 +163,13 @@ class Gate:
     def _is_open(self, path: str) -> bool:
         return path in OPEN_PATHS or path.startswith(_OPEN_FOLDER)
 
-    def _is_known(self, scope: Scope) -> bool:
-        assert self._key is not None, "there is a key"
+    def _is_known(self, scope: Scope, changes: bool) -> bool:
+        """Whether a request has the key that it needs."""
         said = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         scheme, _, key = said.partition(b" ")
-        return scheme.lower() == b"bearer" and hmac.compare_digest(key.strip(), self._key)
+        keys = [self._index_key] if changes else [self._key, self._index_key]
+        same = [hmac.compare_digest(key.strip(), each) for each in keys if each is not None]
+        return scheme.lower() == b"bearer" and any(same)
 
 
 def _with_ours(headers: Iterable[tuple[bytes, bytes]], is_last: bool) -> list[tuple[bytes, bytes]]:

@@ -13,7 +13,9 @@ never be released, and a server of several models would refuse large answers for
 
 import threading
 
+from bertsmith.app.server.answer_size import AnswerSize
 from bertsmith.app.server.prometheus import Metrics
+from bertsmith.app.server.refusal import RefusalError
 from bertsmith.app.server.settings import ServerSettings
 
 _SHARE_OF_ANSWERS = 0.75
@@ -26,10 +28,14 @@ class HeldMemory:
     Args:
         settings: limits.
         metrics: counters to update.
+
+    Attributes:
+        most_answers: the most bytes that the answers of one request may take.
     """
 
     def __init__(self, settings: ServerSettings, metrics: Metrics) -> None:
         self._most, self._metrics = settings.max_held, metrics
+        self.most_answers = settings.max_answers
         self._lock = threading.RLock()
         self.count = 0
 
@@ -80,6 +86,19 @@ class Lease:
             if is_admitted:
                 self._count += count
             return is_admitted
+
+    def require(self, size: AnswerSize, tokens: int = 0) -> None:
+        """Holds the bytes of answers.
+
+        Raises:
+            RefusalError: 413, they are more than a request may have; 429, too many are held now.
+        """
+        count, most = size.of(tokens), self._memory.most_answers
+        if count > most:
+            sentence = f"the answers could take {count:,} bytes of memory; the limit is {most:,}"
+            raise RefusalError(413, f"{sentence}; {size.fix}")
+        if not self.try_hold(count):
+            raise RefusalError(429, "too many large replies are in progress; try again in 1 s", {"retry-after": "1"})
 
     def end(self) -> None:
         """Releases all bytes, also those that a thread would hold from now on."""

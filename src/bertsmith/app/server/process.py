@@ -1,4 +1,4 @@
-"""The server process: its socket, its API key, its models, and graceful shutdown.
+"""The server process: its socket, its keys, its models, and graceful shutdown.
 
 After SIGTERM or Ctrl-C, GET /ready answers 503, and each connection is closed after its reply. After `leave_seconds`
 the server accepts no new connections, finishes the accepted requests, and exits with code 0 (Ctrl-C: 130). A second
@@ -15,7 +15,7 @@ from typing import Any
 
 import uvicorn
 
-from bertsmith.app.library.loading import load_models, name_and_source
+from bertsmith.app.library.loading import load_indexes, load_models, name_and_source
 from bertsmith.app.server.app import create_app
 from bertsmith.app.server.connections import (
     BACKLOG,
@@ -38,7 +38,7 @@ _SHORTEST_KEY = 16
 
 
 def read_key(path: Path) -> str:
-    """The API key in the first line of a file."""
+    """The key in the first line of a file."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -61,15 +61,22 @@ def serve(request: ServeRequest) -> None:
     Nothing is loaded for a server that cannot start. The address is printed on stderr.
     """
     settings, host = request.part(ServerSettings), request.host
-    key = None if request.api_key_file is None else read_key(Path(request.api_key_file))
+    key, index_key = (
+        None if file is None else read_key(Path(file)) for file in (request.api_key_file, request.index_key_file)
+    )
     allowed = hosts_of(host, request.allow_host)
     raise_descriptor_limit(settings.max_connections)
     with _listener(host, request.port, settings) as listener:
         _require_upgrade(request)
-        models = load_models(request.model, **request.arguments(load_models))
+        models = load_indexes(
+            request.index,
+            load_models(request.model, **request.arguments(load_models)),
+            is_changed=index_key is not None,
+            **request.values(ComputeSettings),
+        )
         if key is None and not is_loopback(host):
             warn(f"anyone who can reach {host} can use these models; require a key with --api-key-file")
-        app = create_app(models, settings, key, allowed)
+        app = create_app(models, settings, key, allowed, index_key)
         config = uvicorn.Config(
             app,
             ws="none",

@@ -272,22 +272,15 @@ class WorkQueue:
             self._fail(work, of_user_error(error))
             return False
         tokens = sum(map(sum, work.lengths))
-        size = work.size.of(tokens)
-        limits = self.settings
-        if tokens > limits.max_tokens:
-            sentence = f"the request has {tokens:,} tokens; the limit is {limits.max_tokens:,}; split it"
-            refusal = RefusalError(413, sentence)
-        elif size > limits.max_answers:
-            sentence = f"the answers could take {size:,} bytes of memory; the limit is {limits.max_answers:,}"
-            refusal = RefusalError(413, f"{sentence}; {work.size.fix}")
-        elif not work.lease.try_hold(size):
-            refusal = RefusalError(
-                429, "too many large replies are in progress; try again in 1 s", {"retry-after": "1"}
-            )
-        else:
-            return True
-        self._fail(work, refusal)
-        return False
+        try:
+            if tokens > self.settings.max_tokens:
+                sentence = f"the request has {tokens:,} tokens; the limit is {self.settings.max_tokens:,}; split it"
+                raise RefusalError(413, sentence)
+            work.lease.require(work.size, tokens)
+        except RefusalError as refusal:
+            self._fail(work, refusal)
+            return False
+        return True
 
     def _taken(self, parts: Sequence[Part]) -> list[Part]:
         """The parts of requests that are still queued, taken from the queue; the rest of a request moves to its end."""

@@ -7,15 +7,17 @@ from typing import Any
 from fastapi import Response
 from pydantic import TypeAdapter, ValidationError
 
-from bertsmith.base.core.errors import BertsmithError, CheckpointError, NotFiniteError, nearest
+from bertsmith.base.core.errors import BertsmithError, CheckpointError, NotFiniteError, RunError, nearest
 
 # Error types by status.
 KINDS: Mapping[int, str] = {
     400: "invalid_request_error",
     401: "authentication_error",
+    403: "permission_error",
     404: "not_found_error",
     405: "invalid_request_error",
     408: "timeout_error",
+    409: "conflict_error",
     413: "invalid_request_error",
     415: "invalid_request_error",
     421: "invalid_request_error",
@@ -93,9 +95,13 @@ def refused(status: int, message: str, headers: Mapping[str, str] | None = None)
 
 
 def of_user_error(error: BertsmithError) -> RefusalError:
-    """The refusal for an error raised by the library: 400 for the wrong model, 422 for an item without an answer."""
+    """The refusal for an error raised by the library.
+
+    Its status is 400 for the wrong model, 409 for a folder in use or without space, 422 for an invalid item.
+    """
     is_of_model = isinstance(error, CheckpointError) and not isinstance(error, NotFiniteError)
-    return RefusalError(400 if is_of_model else 422, _PARAMETER.sub(_as_field, str(error)))
+    status = 409 if isinstance(error, RunError) else 400 if is_of_model else 422
+    return RefusalError(status, _PARAMETER.sub(_as_field, str(error)))
 
 
 def _as_field(match: "re.Match[str]") -> str:

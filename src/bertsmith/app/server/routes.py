@@ -21,16 +21,18 @@ from bertsmith.app.server.service import EMBED_IDS, Host, Service
 from bertsmith.base.core.errors import BertsmithError
 
 CLIENT_GONE = 499  # never sent; only counted in the metrics
-_LARGE = 32  # replies with at least this many values are serialized in another thread
+LARGE = 32  # replies with at least this many values are serialized in another thread
 _SMALL = 8  # this many words, candidates or pieces serialize at least as fast as one vector
 _UNIT = 1e-3  # tolerance for the length of a normalized vector
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": schemas.ErrorReply, "description": description}
     for status, description in {
         400: "not JSON, two lengths, or not supported by the model",
-        401: "missing or wrong API key",
+        401: "missing or wrong key",
+        403: "this server does not allow it",
         404: "no such model",
         408: "the body did not arrive in time",
+        409: "the index is being changed by another request or process, or cannot be written",
         413: "too large, or the answers would be",
         415: "not application/json, or a compression other than gzip",
         421: "a host name that this server does not answer to",
@@ -99,7 +101,7 @@ class ModelRoute:
                     if isinstance(answer, Streamed):
                         reply = StreamReply(answer, lease, service.settings.write_seconds)
                         return reply
-                    content = answer.bytes() if answer.count < _LARGE else await asyncio.to_thread(answer.bytes)
+                    content = answer.bytes() if answer.count < LARGE else await asyncio.to_thread(answer.bytes)
                 reply = ModelReply(content, lease, service.settings.seconds_to_read(len(content)))
             except RefusalError as refusal:
                 return refusal.response()
@@ -145,6 +147,7 @@ def listed(
     *,
     key: str = "predictions",
     small: int = 0,
+    least: int = 0,
     note: str = "",
 ) -> Listed:
     """The reply with the answers of a request.
@@ -152,11 +155,12 @@ def listed(
     Args:
         values: the answers as they are shown; None for the library's JSON form.
         small: total number of words, candidates or pieces in the answers.
+        least: the count of the reply is at least this.
         note: a sentence to read with the answers.
     """
     shown = (answer.to_dict() for answer in work.answers) if values is None else values
     others = {"model": host.name, "usage": work.usage, "note": note}
-    return Listed(key, shown, others, max(len(work.items), small // _SMALL))
+    return Listed(key, shown, others, max(len(work.items), small // _SMALL, least))
 
 
 @post("/v1/embeddings", schemas.EmbeddingsAsked, schemas.EmbeddingsReply)
@@ -352,7 +356,7 @@ async def attention(service: Service, request: Request, body: schemas.AttentionA
     work = await service.work(request, host, ability, [item], answer_size.weights(host.model))
     weights = work.answers[0]
     others = {"model": host.name, **weights.shape(), "usage": work.usage, "note": ""}
-    return Listed("attention", weights.layers(), others, _LARGE)
+    return Listed("attention", weights.layers(), others, LARGE)
 
 
 def _tags(prediction: Any) -> dict[str, Any]:

@@ -18,7 +18,9 @@ from bertsmith.app.server.settings import ServerSettings
 if TYPE_CHECKING:
     from bertsmith.app.library.loading import Served
 
+SEARCH, ADD, REMOVE = "search", "add_texts", "remove_texts"  # the abilities of an index
 EMBED_IDS = "embed_ids"  # the ability `embed` for texts that are sent as token ids
+_ASIDE = ("pieces", ADD, REMOVE)  # what does not wait for the answers of the model
 OF_ALL = ("attention", "pieces")  # what the library does not list among the abilities of a model that reads texts
 # The routes of each ability, for messages; `features` has none.
 ROUTES_OF: Mapping[str, Sequence[str]] = {
@@ -31,6 +33,9 @@ ROUTES_OF: Mapping[str, Sequence[str]] = {
     "classify_by_labels": ("/classify",),
     "next_sentence": ("/next",),
     "pieces": ("/tokenize",),
+    SEARCH: ("/search",),
+    ADD: ("/index/add",),
+    REMOVE: ("/index/remove",),
     "predict_codes": ("/codes/predict",),
     "find_anomalies": ("/codes/anomalies",),
     "embed_subjects": ("/codes/embed",),
@@ -55,7 +60,7 @@ class Host:
         kinds: the kinds of codes that it reads, each with its most frequent codes; none if it reads texts.
         abilities: all that the model supports, with those of `OF_ALL`: the list of every reply that names them.
         work: the queue for the model.
-        text: the queue for the tokenizer alone, in its own thread.
+        text: the queue for the tokenizer alone and for changes of an index, in its own thread.
     """
 
     def __init__(
@@ -190,7 +195,7 @@ class Service:
             ClientGoneError: the client disconnected; what had not started was dropped.
         """
         self._require_small(max(texts, len(items)), characters(items) + characters(others))
-        queue = host.text if ability == "pieces" else host.work
+        queue = host.text if ability in _ASIDE else host.work
         lease: Lease = request.state.answers
         name = next(iter(queue.models)) if queue is host.text else host.name
         work = queue.put(name, ability, items, options, size, lease)
@@ -223,9 +228,11 @@ def characters(items: Sequence[Any]) -> int:
 
 
 def _characters(item: Any) -> int:
-    if isinstance(item, str | int):
-        return len(item) if isinstance(item, str) else 1
-    return characters(list(item.values()) if isinstance(item, Mapping) else item)
+    if isinstance(item, Mapping):
+        return characters(list(item.values()))
+    if isinstance(item, str):
+        return len(item)
+    return characters(item) if isinstance(item, Sequence) else 1
 
 
 async def _watch(request: Request, queue: WorkQueue, work: Work) -> None:

@@ -4,11 +4,11 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from bertsmith.base.core.parameters import HEAD, ComputeSettings, optional
 from bertsmith.base.core.requests import Request
-from bertsmith.base.core.settings import Help, help_field, require_limits, require_number, require_other
+from bertsmith.base.core.settings import help_field, require, require_limits, require_number, require_other
 
 if TYPE_CHECKING:
     from bertsmith.models.heads.own_head import OwnHead
@@ -97,19 +97,26 @@ class ServerSettings:
 class ServeRequest(Request, ServerSettings, ComputeSettings):
     """The models of a server, its address, and whom it answers."""
 
-    model: Annotated[
-        Sequence[str],
-        Help(
-            "model folder, checkpoint, hub id, starter, or NAME=DIR; repeatable",
-            flag="--model",
-            metavar="DIR",
-            kind=list[str],
-        ),
-    ]
+    model: Sequence[str] = help_field(
+        (), "model folder, checkpoint, hub id, starter, or NAME=DIR; repeatable", metavar="DIR", kind=list[str]
+    )
+    index: Sequence[str] = help_field(
+        (),
+        "an index to search, or NAME=INDEX, with the model that it names or with one of --model; repeatable",
+        metavar="INDEX",
+        kind=list[str],
+    )
     port: int = help_field(8000, "0: any free port", least=0, most=65_535)
     host: str = help_field("127.0.0.1", "address to listen on; 0.0.0.0 allows other machines")
     api_key_file: str | Path | None = help_field(
         None, "a file whose first line is the key that requests must send", metavar="FILE", path=True, kind=Path
+    )
+    index_key_file: str | Path | None = help_field(
+        None,
+        "a file whose first line is the key for requests that change an index; without it, none is changed",
+        metavar="FILE",
+        path=True,
+        kind=Path,
     )
     allow_host: Sequence[str] = help_field(
         (), "answer requests for this host name too, * for any; repeatable", metavar="NAME", kind=list[str]
@@ -130,6 +137,8 @@ class ServeRequest(Request, ServerSettings, ComputeSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require(bool(self.model or self.index), expected="models to serve", found="none", fix="name one with --model")
+        require_other(self.index_key_file is None or bool(self.index), "--index-key-file", "--index")
         require_other(self.replace is None or self.on is not None, "--replace", "--on")
         for name in ("on", "most"):
             require_other(name not in self.given or self.replace is not None, f"--{name}", "--replace")

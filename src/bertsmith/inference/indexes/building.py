@@ -93,7 +93,9 @@ def build_index(
         job: makes the vectors, which are normalized.
         model: as given by the user, for the manifest; "" if it is not known.
         made_of: what the vectors depend on.
-        sources: what the records come from, with digests; a build resumes only with the same.
+        sources: what the records come from, with digests; a build resumes only with the same. Empty for records that
+            nobody can give again: what is left of an interrupted addition counts for nothing, and the next change
+            removes it.
         needs_text: records without text are skipped and counted.
         recall: of the 10 nearest rows; sets how many cells a search reads.
         rows_per_segment: of which all cells are built in memory.
@@ -279,9 +281,9 @@ def _started(folder: Path) -> Mapping[str, Any] | None:
 
 
 def _is_unfinished(folder: Path, manifest: Manifest | None) -> bool:
-    """Whether rows are being added that do not count yet, apart from those of which only the texts were being read."""
+    """Whether rows were being added that do not count yet, and can be: their texts were read, and have a source."""
     started = _started(folder)
-    if started is None or not started["segments"]:
+    if started is None or not started["segments"] or not started["sources"]:
         return False
     names = {each["name"] for each in started["segments"]}
     return manifest is None or not names <= {each.name for each in manifest.segments}

@@ -71,7 +71,7 @@ def conditions(texts: Sequence[str], columns: Sequence[str]) -> list[Condition]:
             raise ConfigError(
                 expected="a condition such as 'year >= 2020' or 'language = en'",
                 found=repr(text),
-                fix="compare a column with a value by =, !=, <, <=, > or >=; give --where again for another condition",
+                fix="compare a column with a value by =, !=, <, <=, > or >=; each condition by itself",
             )
         if match["column"] not in columns:
             raise ConfigError.unknown("column of the index", match["column"], columns)

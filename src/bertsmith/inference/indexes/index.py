@@ -13,6 +13,7 @@ replaced as a whole, names them. So a process that is killed leaves the last sta
 Letters: Q queries, D width, k ranked rows.
 """
 
+import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -134,6 +135,12 @@ class Index:
         self.table = pa.concat_tables([columns.empty_table(), *(each.rows.table for each in self.segments)])
         self.ids, self.texts = TextColumn(self.table[ID]), TextColumn(self.table[TEXT])
         self._where = conditions(where, self.table.schema.names)
+
+    def narrowed(self, where: Sequence[str] = (), *, exact: bool = False) -> "Index":
+        """The same open index, searched under other conditions; the arguments are those of the class."""
+        index = copy.copy(self)
+        index._where, index._exact = conditions(where, self.table.schema.names), exact
+        return index
 
     def search(self, queries: Floats, top: int) -> Ranking:
         """The nearest rows of each query by cosine.

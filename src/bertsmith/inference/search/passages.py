@@ -26,9 +26,9 @@ from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, tell, warn
 from bertsmith.base.core.settings import require
 from bertsmith.inference.search.request import JUDGED_BY
-from bertsmith.tasks.datasets.cells import PASSAGE_COLUMNS, first_known, plain_name, show_columns
+from bertsmith.tasks.datasets.cells import PASSAGE_COLUMNS, Row, first_known, plain_name, show_columns
 from bertsmith.tasks.datasets.file_text import file_head, file_text, line_of, lines_of, suffix_of
-from bertsmith.tasks.datasets.tables import SUFFIXES, read_table
+from bertsmith.tasks.datasets.tables import SUFFIXES, read_table, typed_rows
 from bertsmith.tasks.datasets.text_lines import TextLines
 from bertsmith.tasks.datasets.values import brief, looks_like_json
 from bertsmith.text.documents.encodings import UTF_8, EncodingSettings
@@ -247,17 +247,38 @@ def _table_records(
     path: Path, text_column: str | None, option: str, encoding: str, without: str = ""
 ) -> Iterator[Record]:
     rows = read_table(path, encoding=encoding, without=without)
+    fix = f"name it with {option}"
+    if suffix_of(path) in (".csv", ".tsv"):
+        fix += "; the first line must name the columns"
+    return _row_records(rows, f"'{shown(str(path))}'", text_column, fix, without)
+
+
+def row_records(rows: Sequence[Mapping[str, object]]) -> Iterator[Record]:
+    """The records of rows in memory, as of those of a .jsonl file."""
+    numbered = ((f"row {number}", row) for number, row in enumerate(rows, start=1))
+    return _row_records(typed_rows(numbered), "the rows", None, "call it text")
+
+
+def _row_records(
+    rows: Iterator[Row], source: str, text_column: str | None, fix: str, without: str = ""
+) -> Iterator[Record]:
+    """The records of the rows of a table.
+
+    Args:
+        source: the table, in messages.
+        fix: what to do without a column of text.
+        without: see `read_records`.
+    """
     first = next(rows, None)
     if first is None:
-        raise InputError(expected=f"rows in '{shown(str(path))}'", found="none", fix="name another file")
+        raise InputError(expected=f"rows in {source}", found="none", fix="name another file")
     columns = {plain_name(name): name for name in first.values}
     text = text_column or first_known(columns, PASSAGE_COLUMNS)
     if (text is None and not without) or (text is not None and text not in first.values):
         raise InputError(
-            expected=f"a text column{f' {text!r}' if text else ''} in '{shown(str(path))}'",
+            expected=f"a text column{f' {text!r}' if text else ''} in {source}",
             found=show_columns(first.values),
-            fix=f"name it with {option}"
-            + ("; the first line must name the columns" if suffix_of(path) in (".csv", ".tsv") else ""),
+            fix=fix,
         )
     id_column = first_known(columns, ID_COLUMNS)
     title = columns.get(TITLE_COLUMN)

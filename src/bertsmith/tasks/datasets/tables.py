@@ -85,7 +85,7 @@ def read_table(path: Path, suffix: str = "", *, encoding: str = UTF_8, without: 
     if suffix == ".parquet":
         from bertsmith.tasks.datasets.parquet_records import parquet_records
 
-        return _typed_rows(parquet_records(path, without))
+        return typed_rows(parquet_records(path, without))
     if suffix == ".xlsx":
         from bertsmith.tasks.datasets.spreadsheets import read_sheet
 
@@ -298,7 +298,8 @@ def _json_rows(path: Path, text: str, *, lines: bool) -> Iterator[Row]:
         yield Row(location, {clean(name): as_text(value, location) for name, value in values.items()}, unused)
 
 
-def _typed_rows(records: Iterable[tuple[str, Mapping[str, object]]]) -> Iterator[Row]:
+def typed_rows(records: Iterable[tuple[str, Mapping[str, object]]]) -> Iterator[Row]:
+    """Rows of values of any type, with their locations, as rows of texts."""
     for location, values in records:
         yield Row(location, {name: as_text(value, location) for name, value in values.items()})
 

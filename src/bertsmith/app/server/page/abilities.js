@@ -217,6 +217,23 @@ export const ABILITIES = [
     show: showRanking,
   },
   {
+    id: "search",
+    group: "Vectors",
+    needs: "search",
+    title: "Search",
+    says: "The texts of an index that are nearest to a query, best first.",
+    button: "Search",
+    path: "search",
+    fields: () => [
+      { name: "query", label: "Query", rows: 1 },
+      { ...LINES, name: "where", label: "Conditions", rows: 2, optional: true, hint: "one per line, such as year >= 2020" },
+    ],
+    examples: () => examples.QUERIES,
+    body: ({ query, where }) => ({ query, top: 10, ...(where.trim() && { where: lines(where) }) }),
+    limit: ({ embed_length }) => `The model reads at most ${embed_length} tokens of a query.`,
+    show: showHits,
+  },
+  {
     id: "pieces",
     needs: "pieces",
     group: "Look inside",
@@ -432,18 +449,26 @@ function unit(vector) {
 
 function showRanking({ results }, { passages }) {
   const texts = lines(passages);
-  const ranked = [...results].sort((a, b) => b.score - a.score);
+  return [ranked([...results].sort((a, b) => b.score - a.score).map(({ index, score }) => [texts[index], score]))];
+}
+
+function showHits({ results: [{ passages }] }) {
+  return passages.length ? [ranked(passages.map(({ id, text, score }) => [text, score, id]))] : [remark("No text of the index fits.")];
+}
+
+/** A list of texts with bars for their scores; a pointer shows the title of a text. */
+function ranked(rows) {
   const share = (score) => Math.min(1, Math.max(0, score));
-  const items = ranked.map(({ index, score }) =>
+  const items = rows.map(([text, score, title]) =>
     make(
       "li",
-      {},
-      make("span", { class: "label", text: texts[index] }),
+      { title },
+      make("span", { class: "label", text }),
       make("span", { class: "track", "aria-hidden": "true" }, make("span", { class: "bar", shares: { share: share(score) } })),
       make("span", { class: "number", text: decimal(score, 3) }),
     ),
   );
-  return [make("ol", { class: "bars long accented" }, ...items)];
+  return make("ol", { class: "bars long accented" }, ...items);
 }
 
 function showPieces({ texts: [{ pieces, ids, special }] }) {

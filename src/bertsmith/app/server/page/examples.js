@@ -156,6 +156,8 @@ export const LABELS = [
   sample("A question", { text: "Which city is the capital of Peru?", labels: "a person\na place\na number" }),
 ];
 
+export const QUERIES = [sample("Repairs", { query: "how was it mended" }), sample("A person", { query: "who forgot it" })];
+
 export const PASSAGES = [
   sample("Bread", {
     query: "how to bake bread without yeast",

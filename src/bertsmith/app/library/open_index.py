@@ -1,0 +1,291 @@
+"""An index that stays open: searched, and changed while it is searched, by requests to a server.
+
+Letters: Q queries, D width.
+"""
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertsmith.app.library.indexes import differences, index_embedder, made_of_index
+from bertsmith.app.library.inputs import checked_texts
+from bertsmith.app.library.model import Model
+from bertsmith.app.library.reading import Reading
+from bertsmith.app.library.record_models import ModelWithRecords, ReadRecord, RecordAbility, RecordModel
+from bertsmith.app.library.search_results import search_results
+from bertsmith.base.core.errors import InputError, RunError
+from bertsmith.base.core.progress import counted, quiet
+from bertsmith.base.core.settings import require
+from bertsmith.base.storage.files import file_state
+from bertsmith.inference.indexes import building
+from bertsmith.inference.indexes.building import IndexChange
+from bertsmith.inference.indexes.index import Index, Manifest
+from bertsmith.inference.indexes.request import IndexRequest
+from bertsmith.inference.indexes.rows import ID, TEXT
+from bertsmith.inference.search.index import Vectors
+from bertsmith.inference.search.passages import Record, TextSet, row_records
+from bertsmith.inference.search.rankings import Ranking
+from bertsmith.inference.search.request import BY_WORDS, MANIFEST, VECTORS, RetrievalRequest
+from bertsmith.inference.search.retrieval import Retriever
+from bertsmith.inference.vectors.embedder import NO_PROMPT, Embedder
+from bertsmith.inference.vectors.jobs import TextVectors
+from bertsmith.tasks.datasets.values import brief
+from bertsmith.tasks.encoding.row_encoder import POOLINGS
+from bertsmith.tasks.metrics.vectors import unit
+from bertsmith.tasks.specs.tokenized import encoded_texts
+
+SEARCH, ADD, REMOVE = "search", "add_texts", "remove_texts"  # abilities
+_ATTEMPTS = 3  # to open an index whose files are replaced meanwhile
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class RankedTexts:
+    """The best texts of an index for a query; they are read from the disk when they are asked for.
+
+    Attributes:
+        query: its text; "" for a vector.
+        index: as it was when it was searched.
+        ranking: of this query alone.
+    """
+
+    query: str
+    index: Index
+    ranking: Ranking
+
+    @property
+    def size(self) -> int:
+        """The bytes of the texts and their columns, in UTF-8."""
+        rows = [row for row, _ in self.ranking.row(0)]
+        cells = (column[row].as_buffer() for column in self.index.table.columns for row in rows)
+        return sum(cell.size for cell in cells if cell is not None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as `search_passages` gives it, as plain values."""
+        queries = TextSet(ids=("1",), texts=(self.query,))
+        return search_results(_passages(self.index), queries, self.ranking)[0].to_dict()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextsChanged:
+    """The numbers of an index after a request has changed it, and a sentence to read with them."""
+
+    change: IndexChange
+    note: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return self.change.to_dict()
+
+
+class OpenIndex:
+    """An index, and the model of its vectors.
+
+    A change that another process makes is seen by the next search.
+
+    Args:
+        folder: of the index.
+        embedder: as `index_embedder` returns it.
+    """
+
+    def __init__(self, folder: Path, embedder: Embedder) -> None:
+        self.folder, self._queries = folder, embedder.for_queries()
+        self._index, self._state = Index(folder), file_state(folder / MANIFEST)
+        prompt = self._index.manifest.made_of.get("prompt", "")
+        known = (name for name, text in embedder.prompts.items() if text == prompt)
+        self._passages = embedder.varied(prompt=next(known, NO_PROMPT))
+        self._reading = Reading(None, self._queries, ("embed",))
+
+    def read_queries(self, items: Sequence[Any]) -> list[ReadRecord]:
+        """Queries, texts or vectors, as the index reads them."""
+        if items and not isinstance(items[0], str):
+            width = self._index.manifest.width
+            for number, vector in enumerate(items, start=1):
+                require(
+                    len(vector) == width,
+                    expected=f"vectors of width {width:,}, as those of the index",
+                    found=f"{len(vector):,} numbers in vector {number}",
+                    fix="send vectors of the model of the index",
+                )
+            return [ReadRecord(content=vector, tokens=0) for vector in items]
+        texts = checked_texts(items, "query")
+        for number, text in enumerate(texts, start=1):
+            require(
+                bool(text.strip()), expected=f"a text as query {number}", found="an empty one", fix="give some text"
+            )
+        examples, lengths = self._reading.read(texts, "embed", None)
+        return [self._read(example, length) for example, length in zip(examples, lengths, strict=True)]
+
+    def search(
+        self, queries: Sequence[Any], *, top: int, method: str = VECTORS, where: Sequence[str] = (), exact: bool = False
+    ) -> list[RankedTexts]:
+        """The best texts for queries that `read_queries` has read.
+
+        Vectors and texts may be mixed, unless there is a search by words.
+
+        Args:
+            top, method, where, exact: as in `search_passages`.
+        """
+        index = self._fresh().narrowed(where, exact=exact)
+        texts = ["" if isinstance(query, list) else query.first for query in queries]
+        require(
+            method == VECTORS or all(texts),
+            expected="texts as queries of a search by words",
+            found="vectors",
+            fix=f"send texts, or search by {VECTORS}",
+        )
+        retriever = Retriever(
+            passages=_passages(index),
+            words={} if method == VECTORS else {BY_WORDS: index.by_words(k1=RetrievalRequest.k1, b=RetrievalRequest.b)},
+            index=index,
+            asked=None if method == BY_WORDS else self._vectors(queries),
+        )
+        ranking = retriever.rank(texts, method, top)
+        rows = range(len(queries))
+        parts = [Ranking(places=ranking.places[row : row + 1], scores=ranking.scores[row : row + 1]) for row in rows]
+        return [RankedTexts(query=text, index=index, ranking=part) for text, part in zip(texts, parts, strict=True)]
+
+    def _vectors(self, queries: Sequence[Any]) -> Vectors:
+        """The normalized vectors of queries, float32 [Q, D]."""
+        vectors = np.empty((len(queries), self._index.manifest.width), np.float64)
+        are_texts = [not isinstance(query, list) for query in queries]
+        if texts := [query for query in queries if not isinstance(query, list)]:
+            vectors[are_texts] = self._queries.embed_encoded(encoded_texts(texts, self._queries.encoder.tokenizer))[0]
+        for number, query in enumerate(queries):
+            if isinstance(query, list):
+                vectors[number] = query
+        return unit(vectors).astype(np.float32)
+
+    def read_rows(self, items: Sequence[Sequence[Mapping[str, object]]]) -> list[ReadRecord]:
+        """The rows of each request, as the records of a file."""
+        return [self._read_rows(rows) for rows in items]
+
+    def _read_rows(self, rows: Sequence[Mapping[str, object]]) -> ReadRecord:
+        records = list(row_records(rows))
+        first = next((number for number, record in enumerate(records, start=1) if record.is_numbered), None)
+        require(first is None, expected="an id in every row", found=f"none in row {first}", fix='add "id": "a name"')
+        lengths = self._passages.encode([record.text for record in records]).lengths
+        special = self._passages.encoder.tokenizer.template.num_special(1)
+        return self._read(records, (lengths + special).tolist())
+
+    def _read(self, content: Any, lengths: Sequence[int]) -> ReadRecord:
+        """What was read, with the tokens of its texts."""
+        cut = sum(max(0, length - self._queries.max_length) for length in lengths)
+        return ReadRecord(content=content, tokens=sum(lengths), cut_tokens=cut)
+
+    def add(self, parts: Sequence[Sequence[Record]], *, change: int) -> list[TextsChanged]:
+        """The numbers of the index after the rows of a request were added; a row replaces the one that has its id.
+
+        Args:
+            parts: the records of one request.
+            change: a number of its own, so that no request is computed together with another.
+        """
+        (records,) = parts
+        before = Manifest.read(self.folder)
+        with self._changing():
+            result = building.build_index(
+                self.folder,
+                records,
+                TextVectors(self._passages),
+                model=before.model,
+                made_of=made_of_index(self._passages),
+                sources={},
+                add=True,
+                recall=IndexRequest.recall,
+                rows_per_segment=IndexRequest.segment_rows,
+            )
+        names = {name for record in records for name in record.fields}
+        columns = [name for name in names if name not in (ID, TEXT, *before.columns)]
+        without = sum(not record.text for record in records)
+        notes = [f"{counted(without, 'row')} without text skipped"] if without else []
+        notes += [f"columns that the index does not have are left out: {_listed(columns)}"] if columns else []
+        if absent := set(before.columns) - names:
+            notes.append(f"columns of the index that the rows do not have stay empty: {_listed(absent)}")
+        return [TextsChanged(change=result, note="; ".join(notes))]
+
+    def read_ids(self, items: Sequence[Sequence[str]]) -> list[ReadRecord]:
+        """The ids of each request."""
+        return [ReadRecord(content=ids, tokens=len(ids)) for ids in items]
+
+    def remove(self, parts: Sequence[Sequence[str]], *, change: int) -> list[TextsChanged]:
+        """The numbers of the index after the rows with the ids of a request were removed; see `add`."""
+        (ids,) = parts
+        with self._changing():
+            return [TextsChanged(change=building.remove_rows(self.folder, ids))]
+
+    def _fresh(self) -> Index:
+        """The index as it is on the disk, opened again if it was changed; as it was, if it is no longer there."""
+        for attempt in range(_ATTEMPTS):
+            state = file_state(self.folder / MANIFEST)
+            if state in (None, self._state):
+                break
+            try:
+                self._index, self._state = Index(self.folder), state
+            except InputError:  # a segment was replaced between the manifest and its files
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        return self._index
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """A context in which what is warned of is not logged, and a full disk is an error of the request."""
+        try:
+            with quiet(warnings=True):
+                yield
+        except OSError as error:
+            raise RunError(
+                expected="to write the change of the index",
+                found=error.strerror or str(error),
+                fix="nothing was changed; free some space, and send it again",
+            ) from None
+
+
+def open_index(
+    folder: str | Path, name: str, models: Iterable[Model] = (), *, is_changed: bool = False, **settings: Any
+) -> ModelWithRecords:
+    """The model of an index, which also searches the index.
+
+    Args:
+        models: one of them is used if the vectors of the index are of it; otherwise the model that the index names.
+        is_changed: it adds and removes texts, too.
+        settings: of `ComputeSettings`.
+    """
+    path = Path(folder)
+    index = Index(path)
+    embedder = next((each for each in map(functools.partial(_as_in, index), models) if each is not None), None)
+    texts = Model(name, embedder=embedder or index_embedder(index, None, settings))
+    opened = OpenIndex(path, texts.embedder)
+    table = {SEARCH: RecordAbility(opened.read_queries, opened.search)}
+    if is_changed:
+        table[ADD] = RecordAbility(opened.read_rows, opened.add, _notes)
+        table[REMOVE] = RecordAbility(opened.read_ids, opened.remove, _notes)
+    return ModelWithRecords(
+        texts, RecordModel(name=name, task=SEARCH, table=table, hooked=texts.hooked, device=texts.device)
+    )
+
+
+def _as_in(index: Index, model: Model) -> Embedder | None:
+    """The embedder of a model with the pooling of an index, if it makes the vectors of that index."""
+    made_of = index.manifest.made_of
+    if "embed" not in model.abilities or (made_of and "base" not in model.embedder.encoder.digests):
+        return None
+    embedder = model.embedder
+    if made_of.get("pooling", embedder.pooling) in POOLINGS:
+        embedder = embedder.varied(pooling=made_of.get("pooling"))
+    return None if differences(index, embedder) else embedder
+
+
+def _passages(index: Index) -> TextSet:
+    return TextSet(ids=index.ids, texts=index.texts, columns=index.columns)
+
+
+def _notes(answers: Sequence[TextsChanged]) -> list[str]:
+    return [answer.note for answer in answers if answer.note]
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(brief, sorted(names)))

@@ -1,0 +1,49 @@
+"""The routes of indexes, next to those in `routes.py`: search, and with the index key change."""
+
+import itertools
+from typing import Any
+
+from fastapi import Request
+
+from bertsmith.app.server import answer_size
+from bertsmith.app.server import index_schemas as schemas
+from bertsmith.app.server.routes import LARGE, ROUTES, Listed, listed, post
+from bertsmith.app.server.service import ADD, REMOVE, SEARCH, Service
+
+__all__ = ["CHANGING", "ROUTES"]
+
+CHANGING = ("/index/add", "/index/remove")
+_number = itertools.count()
+
+
+@post("/search", schemas.SearchAsked, schemas.SearchReply)
+async def search(service: Service, request: Request, body: schemas.SearchAsked) -> Listed:
+    """The texts of an index that are nearest to a query."""
+    host, ability = service.hosts.find(body.model, SEARCH)
+    options = (("top", body.top), ("method", body.method), ("where", tuple(body.where)), ("exact", body.exact))
+    size = answer_size.rankings(len(body.items), body.top)
+    work = await service.work(request, host, ability, body.items, size, options, others=body.where)
+    request.state.answers.require(answer_size.found_texts(work.answers))
+    # In another thread, because texts are read from the disk while they are serialized.
+    return listed(host, work, key="results", least=LARGE, note=host.model.note(ability, work.answers))
+
+
+@post(CHANGING[0], schemas.AddTextsAsked, schemas.IndexChangeReply)
+async def add_texts(service: Service, request: Request, body: schemas.AddTextsAsked) -> Listed:
+    """Adds rows to an index, or replaces those with their ids; needs the index key."""
+    return await _changed(service, request, body.model, ADD, body.rows)
+
+
+@post(CHANGING[1], schemas.RemoveTextsAsked, schemas.IndexChangeReply)
+async def remove_texts(service: Service, request: Request, body: schemas.RemoveTextsAsked) -> Listed:
+    """Removes rows from an index by their ids; needs the index key."""
+    return await _changed(service, request, body.model, REMOVE, body.ids)
+
+
+async def _changed(service: Service, request: Request, name: str | None, ability: str, items: list[Any]) -> Listed:
+    host, ability = service.hosts.find(name, ability)
+    # A request is one item, computed by itself: its rows are added together or not at all.
+    work = await service.work(
+        request, host, ability, [items], answer_size.echoes((), 1), (("change", next(_number)),), texts=len(items)
+    )
+    return listed(host, work, key="changes", note=host.model.note(ability, work.answers))

@@ -1,0 +1,310 @@
+"""Indexes over HTTP: searched as by the library, changed with a key, and never with a 500."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bertsmith import build_index, load, remove_from_index, search_passages
+from bertsmith.app.library.loading import load_indexes
+from bertsmith.app.library.model import Model
+from bertsmith.app.library.record_models import ModelWithRecords
+from bertsmith.app.server.app import create_app
+from bertsmith.app.server.settings import ServeRequest, ServerSettings
+from bertsmith.base.core.errors import BertsmithError
+from bertsmith.base.machine.runtime import BATCH_TOLERANCE
+from bertsmith.base.storage.locks import locked_folder
+from bertsmith.inference.indexes import building
+from bertsmith.inference.indexes.index import Manifest
+from bertsmith.inference.vectors.embedder import Embedder
+from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.models.model_files.metadata import ModelMetadata
+from server.asgi import Client, Reply, running
+from tasks.task_samples import CONFIG, TOKENIZER
+
+KEY = "a key of the index"
+TEXTS = ["anna was in rome", "the plot was awful", "a great film", "bert was in oslo", "good plot and great film"]
+ROWS = [{"id": f"t{number}", "text": text, "year": 2000 + number} for number, text in enumerate(TEXTS)]
+QUERIES = ["who was in rome", "a film"]
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "model"
+    save_pretrained(path, untrained(CONFIG, seed=4), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
+    return path
+
+
+@pytest.fixture
+def folder(model: Path, tmp_path: Path) -> Path:
+    """An index of TEXTS."""
+    build_index(write_rows(tmp_path / "texts.jsonl", ROWS), tmp_path / "films", model=model)
+    return tmp_path / "films"
+
+
+def serve(
+    folder: Path, script: Callable[[Client], Awaitable[Any]], *, index_key: str | None = KEY, **settings: Any
+) -> Any:
+    """The result of a script with a client of a server of an index."""
+
+    async def run() -> Any:
+        models = load_indexes([str(folder)], {}, is_changed=index_key is not None, device="cpu")
+        app = create_app(models, ServerSettings(**settings), None, None, index_key)
+        async with asyncio.timeout(60), running(app) as client:
+            return await script(client)
+
+    return asyncio.run(run())
+
+
+def ask(folder: Path, *requests: tuple[str, Mapping[str, Any]], **options: Any) -> list[Reply]:
+    """The replies to requests with the key, one after another."""
+
+    async def script(client: Client) -> list[Reply]:
+        return [await change(client, path, body) for path, body in requests]
+
+    return list(serve(folder, script, **options))
+
+
+def change(client: Client, path: str, body: Mapping[str, Any]) -> Awaitable[Reply]:
+    return client.post(path, body, {"authorization": f"Bearer {KEY}"})
+
+
+def results_of(folder: Path, queries: list[str], **options: Any) -> list[dict[str, Any]]:
+    """What the library finds, each query by itself."""
+    options = {"system" if name == "method" else name: value for name, value in options.items()}
+    return [search_passages(folder, [query], **options)[0].to_dict() for query in queries]
+
+
+def require_same(served: list[Any], bare: list[Any]) -> None:
+    """Numbers are equal within the tolerance of the library, everything else exactly."""
+    for reply, result in zip(served, bare, strict=True):
+        for hit, passage in zip(reply["passages"], result["passages"], strict=True):
+            assert hit == {**passage, "score": pytest.approx(passage["score"], abs=BATCH_TOLERANCE)}
+        assert {**reply, "passages": []} == {**result, "passages": []}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"top": 2},
+        {"where": ["year >= 2002", "year != 2003"]},
+        {"exact": True},
+        {"method": "bm25"},
+        {"method": "hybrid", "top": 3},
+    ],
+)
+def test_a_search_finds_what_the_library_finds(folder: Path, model: Path, options: dict[str, Any]) -> None:
+    several, single = ask(
+        folder, ("/search", {"queries": QUERIES, **options}), ("/search", {"query": QUERIES[0], **options})
+    )
+    require_same(several.json["results"], results_of(folder, QUERIES, **options))
+    require_same(single.json["results"], results_of(folder, QUERIES[:1], **options))
+    assert several.json["model"] == "films"
+    assert several.json["usage"]["tokens_in"] == sum(load(model, device="cpu").tokens(QUERIES, "embed"))
+
+
+def test_vectors_are_searched_as_their_texts(folder: Path, model: Path) -> None:
+    vectors = load(model, device="cpu").embed(QUERIES)
+    texts, numbers = ask(
+        folder, ("/search", {"queries": QUERIES}), ("/search", {"vectors": (7 * vectors).tolist(), "model": "films"})
+    )
+    assert [result["query"] for result in numbers.json["results"]] == ["", ""]
+    require_same([{**result, "query": ""} for result in texts.json["results"]], numbers.json["results"])
+
+
+def test_added_rows_are_those_of_a_file_and_replace_those_with_their_ids(
+    folder: Path, model: Path, tmp_path: Path
+) -> None:
+    rows: list[dict[str, Any]] = [
+        {"id": "t1", "text": "carl was good", "year": 2030},
+        {"id": "new", "title": "Oslo", "text": "a film in oslo", "year": None, "place": "oslo"},
+        {"id": "empty", "text": "", "year": 1},
+    ]
+    other = tmp_path / "other"
+    build_index(tmp_path / "texts.jsonl", other, model=model)
+    of_file = build_index(write_rows(tmp_path / "more.jsonl", rows), other, add=True)
+    added, hits = ask(folder, ("/index/add", {"rows": rows}), ("/search", {"queries": QUERIES}))
+    assert added.json["changes"] == [of_file.to_dict()]
+    assert added.json["note"] == (
+        "1 row without text skipped; columns that the index does not have are left out: 'place', 'title'"
+    )
+    require_same(hits.json["results"], results_of(other, QUERIES))
+    name = Manifest.read(folder).segments[-1].name
+    for file in ("rows.arrow", "ids.npy", "vectors.npy"):
+        assert (folder / name / file).read_bytes() == (other / name / file).read_bytes()
+
+
+def test_removed_rows_are_not_found_and_an_unknown_id_removes_nothing(folder: Path) -> None:
+    unknown, removed, hits = ask(
+        folder,
+        ("/index/remove", {"ids": ["t0", "t99"]}),
+        ("/index/remove", {"ids": ["t0", "t3"]}),
+        ("/search", {"query": "anna"}),
+    )
+    assert (unknown.status, "'t99', which no row has" in unknown.error) == (422, True)
+    assert removed.json["changes"][0]["rows"] == 3
+    assert {hit["id"] for hit in hits.json["results"][0]["passages"]} == {"t1", "t2", "t4"}
+
+
+def test_an_index_is_changed_only_with_its_key(folder: Path) -> None:
+    rows = {"rows": ROWS[:1]}
+
+    async def script(client: Client) -> list[tuple[int, str]]:
+        said = (None, "Basic x", "Bearer another key", f"Bearer {KEY}")
+        headers = [{} if value is None else {"authorization": value} for value in said]
+        replies = [await client.post("/index/add", rows, header) for header in headers]
+        return [(reply.status, "" if reply.status == 200 else reply.error) for reply in replies]
+
+    wrong = (401, "expected this server's index key in the header authorization: Bearer KEY")
+    assert serve(folder, script) == [wrong, wrong, wrong, (200, "")]
+    refused = serve(folder, script, index_key=None)
+    assert set(refused) == {(403, "this server changes no index; start it with --index-key-file")}
+    assert Manifest.read(folder).changes == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "message"),
+    [
+        ("/search", {}, 422, "expected one of 'query', 'queries' and 'vectors'; found none of them"),
+        ("/search", {"query": "a", "vectors": [[1.0]]}, 422, "found 'query' and 'vectors'"),
+        ("/search", {"query": " "}, 422, "expected a text as query 1; found an empty one"),
+        ("/search", {"vectors": [[1.0, 2.0]]}, 422, "found 2 numbers in vector 1"),
+        ("/search", {"vectors": [[1.0] * 32], "method": "bm25"}, 422, "found vectors; send texts"),
+        ("/search", {"query": "a", "where": ["year"]}, 422, "expected a condition such as 'year >= 2020'"),
+        ("/search", {"query": "a", "where": ["yaer = 1"]}, 422, "unknown column of the index 'yaer'; did you mean"),
+        ("/search", {"query": "a", "top": 0}, 422, "top: expected at least 1"),
+        ("/search", {"query": "a", "model": "others"}, 404, "no model 'others' is served here; there is 'films'"),
+        ("/index/add", {"rows": [{"text": "a"}]}, 422, "expected an id in every row; found none in row 1"),
+        ("/index/add", {"rows": [{"id": "a"}]}, 422, "expected a text column in the rows; found column 'id'"),
+        ("/index/add", {"rows": [{"id": "a", "text": "b"}, {"id": "a", "text": "c"}]}, 422, "found 'a' twice"),
+        ("/index/add", {"rows": [{"id": "a", "text": ""}]}, 422, "expected texts to index; found none"),
+        ("/index/add", {"rows": [{"id": "a", "text": "b"}] * 9}, 413, "the request has 9 texts; the limit is 8"),
+        ("/index/remove", {"ids": []}, 422, "ids: expected a list of at least 1"),
+        ("/fill", {"texts": ["a [MASK]"]}, 400, "'films' answers /v1/embeddings, /rerank, /classify, /search"),
+    ],
+)  # fmt: skip
+def test_a_request_that_is_wrong_gets_one_sentence_and_changes_nothing(
+    folder: Path, path: str, body: dict[str, Any], status: int, message: str
+) -> None:
+    wrong, right = ask(folder, (path, body), ("/search", {"query": "anna"}), max_texts=8)
+    assert (wrong.status, message in wrong.error) == (status, True), wrong.error
+    assert right.status == 200
+    assert Manifest.read(folder).changes == 1
+
+
+def test_two_writers_are_refused_and_the_search_goes_on(folder: Path) -> None:
+    async def script(client: Client) -> tuple[Reply, Reply, Reply]:
+        with locked_folder(folder):
+            busy = await change(client, "/index/add", {"rows": ROWS[:1]})
+            hits = await client.post("/search", {"query": "anna"})
+        return busy, hits, await change(client, "/index/add", {"rows": ROWS[:1]})
+
+    busy, hits, added = serve(folder, script)
+    assert (busy.status, hits.status, added.status) == (409, 200, 200), busy
+    assert str(folder) in busy.error
+
+
+def test_an_index_is_searched_while_rows_are_added(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+    write = building._write_vectors
+
+    def slow(*arguments: Any) -> None:
+        begun.set()
+        assert may_end.wait(30), "the search ends"
+        write(*arguments)
+
+    monkeypatch.setattr(building, "_write_vectors", slow)
+
+    async def script(client: Client) -> list[Reply]:
+        adding = asyncio.ensure_future(change(client, "/index/add", {"rows": [{"id": "new", "text": "anna"}]}))
+        await asyncio.to_thread(begun.wait, 30)
+        before = await client.post("/search", {"query": "anna"})
+        may_end.set()
+        return [before, await adding, await client.post("/search", {"query": "anna"})]
+
+    before, added, after = serve(folder, script)
+    assert [len(reply.json["results"][0]["passages"]) for reply in (before, after)] == [5, 6]
+    assert added.json["changes"][0]["added"] == 1
+
+
+def test_a_change_of_another_process_is_seen_and_an_index_that_is_gone_is_still_searched(folder: Path) -> None:
+    async def script(client: Client) -> list[int]:
+        sizes = []
+        for step in (lambda: None, lambda: remove_from_index(folder, id=["t2"]), (folder / "index.json").unlink):
+            step()
+            reply = await client.post("/search", {"query": "anna"})
+            sizes.append(len(reply.json["results"][0]["passages"]))
+        gone = await change(client, "/index/add", {"rows": ROWS[:1]})
+        assert gone.status == 422, gone
+        return sizes
+
+    assert serve(folder, script) == [5, 4, 4]
+
+
+def test_an_addition_that_fails_leaves_the_index_as_it_was(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    embed = Embedder.embed
+    faults = iter([OSError(28, "No space left on device"), None])
+
+    def failing(self: Embedder, texts: Any) -> Any:
+        if (fault := next(faults)) is not None:
+            raise fault
+        return embed(self, texts)
+
+    monkeypatch.setattr(Embedder, "embed", failing)
+    rows = {"rows": [{"id": "new", "text": "anna", "year": 1}]}
+    full, hits, added = ask(folder, ("/index/add", rows), ("/search", {"query": "anna"}), ("/index/add", rows))
+    assert full.status == 409
+    assert full.error == (
+        "expected to write the change of the index; found No space left on device; nothing was changed; "
+        "free some space, and send it again"
+    )
+    assert len(hits.json["results"][0]["passages"]) == 5
+    assert added.json["changes"][0]["rows"] == 6
+    assert {path.name for path in folder.iterdir()} == {"index.json", "segment-000000", "segment-000001"}
+
+
+def test_an_index_uses_the_weights_of_a_served_model_only_if_its_vectors_are_of_it(
+    folder: Path, model: Path, tmp_path: Path
+) -> None:
+    save_pretrained(
+        tmp_path / "other", untrained(CONFIG, seed=5), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"})
+    )
+    paths = {"other": tmp_path / "other", "same": model}
+    served = {name: Model(name, embedder=load_embedder(path, device="cpu")) for name, path in paths.items()}
+    shared, unlike = (
+        load_indexes([f"films={folder}"], models, is_changed=False)["films"]
+        for models in (served, {"other": served["other"]})
+    )
+    assert isinstance(shared, ModelWithRecords)
+    assert isinstance(unlike, ModelWithRecords)
+    assert shared.embedder.encoder is served["same"].embedder.encoder
+    assert np.array_equal(unlike.embed(["a film"]), served["same"].embed(["a film"]))
+
+
+def test_replies_with_long_texts_are_limited_before_they_are_read(model: Path, tmp_path: Path) -> None:
+    rows = [{"id": "long", "text": "film " * 4000, "year": 1}, *ROWS]
+    build_index(write_rows(tmp_path / "texts.jsonl", rows), tmp_path / "long", model=model)
+    body = {"queries": QUERIES}
+    (fits,) = ask(tmp_path / "long", ("/search", body), max_held=2_000_000)
+    (refused,) = ask(tmp_path / "long", ("/search", body), max_held=1_000_000)
+    assert fits.status == 200
+    assert (refused.status, refused.error.rpartition("; ")[2]) == (413, "lower top, or split it")
+
+
+def test_what_serves_nothing_or_changes_no_index_is_refused() -> None:
+    with pytest.raises(BertsmithError, match="expected models to serve"):
+        ServeRequest()
+    with pytest.raises(BertsmithError, match="--index-key-file needs --index"):
+        ServeRequest(model=["m"], index_key_file="key")
