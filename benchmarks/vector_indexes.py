@@ -7,11 +7,15 @@ shuffled; the last --queries are the queries, the first --rows the passages. Eac
 process of its own with --threads threads. Queries are asked one by one. `cells` is what `bertsmith index` builds, with
 probes tuned to 0.95 on its own rows; the others have a list of settings, of which the first that reaches 0.95 on the
 queries counts. LanceDB and the product quantization of faiss rank 32 candidates a row again.
+
+With --texts and --model, `bertsmith index` is timed as a command with each of its stages, and then searches of the
+index by words and by vectors: the first eight words of --queries of the texts, one by one, without the time of the model.
 """
 
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -170,8 +174,12 @@ def measured(engine: str, path: Path, rows: int, queries: int, threads: int) -> 
     }
 
 
-def of_command(texts: Path, model: str) -> dict[str, Any]:
-    """What `bertsmith index` takes for a file of texts, their vectors included, and what adding a hundredth takes."""
+def of_command(texts: Path, model: str, queries: int) -> dict[str, Any]:
+    """What `bertsmith index` takes for a file of texts, vectors included, for a hundredth more, and for searches.
+
+    Args:
+        queries: their number.
+    """
     result: dict[str, Any] = {"model": Path(model).name}
     with tempfile.TemporaryDirectory() as temporary:
         folder, more = Path(temporary) / "index", Path(temporary) / "more.txt"
@@ -180,17 +188,56 @@ def of_command(texts: Path, model: str) -> dict[str, Any]:
         for name, arguments in (("build", [texts, "--model", model]), ("add", [more, "--add"])):
             started = time.monotonic()
             command = [sys.executable, "-m", "bertsmith", "index", *map(str, arguments), "--out", str(folder), "--json"]
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-            assert process.stdout is not None
-            change = json.loads(process.stdout.read())
-            usage = os.wait4(process.pid, 0)[2]
+            with open(Path(temporary) / "stderr", "w+", encoding="utf-8") as said:
+                process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said)
+                assert process.stdout is not None
+                change = json.loads(process.stdout.read())
+                usage = os.wait4(process.pid, 0)[2]
+                said.seek(0)
+                lines_said = said.read().splitlines()
             result[name] = {
+                "stages": [line for line in lines_said if line.split(":")[0] in ("reading", "words", "vectors")],
+                "processor_seconds": round(usage.ru_utime + usage.ru_stime, 1),
                 "texts": change["added"],
                 "seconds": round(time.monotonic() - started, 1),
                 "peak_mib": round(usage.ru_maxrss / 1024),
                 "recall": round(change["recall"], 4),
             }
         result["bytes_per_text"] = round(_size(folder) / change["rows"])
+        words = sum(file.stat().st_size for file in folder.glob("segment-*/words*"))
+        result["bytes_per_text_of_words"] = round(words / change["rows"])
+        command = [sys.executable, __file__, "--one", "searches", "--vectors", str(folder), "--queries", str(queries)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        result["searches"] = json.loads(done.stdout)
+    return result
+
+
+def of_searches(folder: Path, queries: int) -> dict[str, Any]:
+    """Times of searches of an index by words and by vectors, in this process, and its peak memory after each."""
+    from bertsmith.inference.indexes.index import Index
+    from bertsmith.inference.search.bm25 import K1, B
+
+    index = Index(folder)
+    rows = generator(0, "searches").integers(len(index.ids), size=queries)
+    words = index.by_words(k1=K1, b=B)
+    vectors = [np.asarray(index.segments[0].vectors[row % index.segments[0].record.rows], np.float32) for row in rows]
+    texts = [" ".join(index.texts[row].split()[:8]) for row in rows]
+    result = {}
+    searches: dict[str, tuple[Any, Any]] = {
+        "words": (lambda query: words.search([query], TOP), texts),
+        "vectors": (lambda query: index.search(query[None], TOP), vectors),
+    }
+    for name, (search, asked) in searches.items():
+        times, spent = [], time.process_time()
+        for query in asked:
+            started = time.monotonic()
+            search(query)
+            times.append(time.monotonic() - started)
+        result[name] = {
+            "milliseconds": {str(share): round(1000 * float(np.quantile(times, share)), 2) for share in (0.5, 0.99)},
+            "processor_milliseconds": round(1000 * (time.process_time() - spent) / queries, 2),
+            "peak_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+        }
     return result
 
 
@@ -232,11 +279,14 @@ def main() -> None:
             centers = random.normal(size=(2000, 64)).astype(np.float32)
             noise = random.normal(size=(options.rows + options.queries, 64)).astype(np.float32)
             np.save(options.vectors, centers[random.integers(2000, size=len(noise))] + 0.7 * noise)
+        if options.one == "searches":
+            print(json.dumps(of_searches(options.vectors, options.queries)))
+            return
         if options.one:
             print(json.dumps(measured(options.one, options.vectors, options.rows, options.queries, options.threads)))
             return
         results = []
-        for engine in options.engines.split(","):
+        for engine in filter(None, options.engines.split(",")):
             command = [sys.executable, __file__, "--one", engine, "--vectors", str(options.vectors)]
             command += [f"--{name}={getattr(options, name)}" for name in ("rows", "queries", "threads")]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -246,7 +296,7 @@ def main() -> None:
             results.append(json.loads(done.stdout.strip().splitlines()[-1]))
             print(results[-1], flush=True)
     kept = ("rows", "queries", "threads")
-    command = {} if options.texts is None else {"command": of_command(options.texts, options.model)}
+    command = {} if options.texts is None else {"command": of_command(options.texts, options.model, options.queries)}
     print(command)
     described = machine()
     named = f"_{options.name}" if options.name else ""
