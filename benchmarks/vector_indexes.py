@@ -9,7 +9,7 @@ probes tuned to 0.95 on its own rows; the others have a list of settings, of whi
 queries counts. LanceDB and the product quantization of faiss rank 32 candidates a row again.
 
 With --texts and --model, `bertsmith index` is timed as a command with each of its stages, and then searches of the
-index by words and by vectors: the first eight words of --queries of the texts, one by one, without the time of the model.
+index by words and by vectors: the first eight words of --queries of the texts, one by one, without the model's time.
 """
 
 import argparse
