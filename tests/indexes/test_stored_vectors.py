@@ -81,6 +81,20 @@ def test_a_table_has_vectors_texts_ids_and_other_columns(numbers: np.ndarray, tm
     assert ids(folder, ["awful"], system="bm25") == ["d"]
 
 
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.large_list(pa.float64()), pa.list_(pa.float16(), 6)])
+def test_lists_of_any_program_are_vectors(numbers: np.ndarray, tmp_path: Path, kind: pa.DataType) -> None:
+    file = tmp_path / "v.parquet"
+    rows = [list(map(np.float16, row)) if kind.value_type == pa.float16() else row for row in numbers.tolist()]
+    pq.write_table(pa.table({"vector": pa.array(rows, kind)}), file, row_group_size=2)
+    build_index(file, tmp_path / "index")
+    assert ids(tmp_path / "index", numbers[3:4], top=1) == ["v.parquet:4"]
+    if not pa.types.is_fixed_size_list(kind):
+        for broken, message in (([*rows, rows[0][1:]], "different lengths"), ([*rows, None], "rows without one")):
+            pq.write_table(pa.table({"vector": pa.array(broken, kind)}), file)
+            with pytest.raises(BertsmithError, match=message):
+                build_index(file, tmp_path / "new")
+
+
 def test_vectors_alone_have_the_numbers_of_their_rows_as_ids(numbers: np.ndarray, tmp_path: Path) -> None:
     np.save(tmp_path / "alone.npy", numbers)
     queries = tmp_path / "queries.npy"

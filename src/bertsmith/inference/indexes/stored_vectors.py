@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.inference.vectors.changes import read_vectors
+from bertsmith.inference.vectors.changes import is_vector, read_vectors
 from bertsmith.inference.vectors.files import made_of_vectors
 from bertsmith.inference.vectors.jobs import VectorJob
 from bertsmith.inference.vectors.writers import VECTOR, Columns, Vectors
@@ -78,4 +78,4 @@ def has_vectors(path: Path) -> bool:
         schema = pq.read_schema(path)
     except (OSError, pa.ArrowException):
         return False
-    return VECTOR in schema.names and pa.types.is_fixed_size_list(schema.field(VECTOR).type)
+    return VECTOR in schema.names and is_vector(schema.field(VECTOR).type)

@@ -197,13 +197,16 @@ def _read_column(path: Path) -> Vectors:
         if VECTOR not in schema.names:
             raise wrong(found=f"only {', '.join(map(repr, schema.names)) or 'no column'}")
         kind = schema.field(VECTOR).type
-        if not pa.types.is_fixed_size_list(kind) or not pa.types.is_floating(kind.value_type):
+        if not is_vector(kind):
             raise wrong(found=f"values of the type {kind}")
-        shape, dtype = (file.metadata.num_rows, kind.list_size), np.dtype(kind.value_type.to_pandas_dtype())
+        shape, dtype = (file.metadata.num_rows, _width(file, kind)), np.dtype(kind.value_type.to_pandas_dtype())
         with tempfile.TemporaryFile() as copied:
             # Without threads, only one row group at a time is in memory.
             for batch in file.iter_batches(batch_size=_BLOCK, columns=[VECTOR], use_threads=False):
-                numbers = batch.column(0)
+                try:
+                    numbers = batch.column(0).cast(pa.list_(kind.value_type, shape[1]))
+                except pa.ArrowInvalid:
+                    raise wrong(found="lists of different lengths") from None
                 if numbers.null_count or numbers.values.null_count:
                     raise wrong(found="rows without one")
                 copied.write(np.ascontiguousarray(numbers.flatten().to_numpy()).data)
@@ -215,6 +218,20 @@ def _read_column(path: Path) -> Vectors:
         if isinstance(error, OSError) and error.errno:
             raise
         raise wrong(found="none (a damaged file, or another format)") from None
+
+
+def is_vector(kind: pa.DataType) -> bool:
+    """Whether the values of a column are lists of floating-point numbers, of a fixed size or not."""
+    is_list = pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return is_list and pa.types.is_floating(kind.value_type)
+
+
+def _width(file: pq.ParquetFile, kind: pa.DataType) -> int:
+    """The length of the lists: that of the type, or else of the first row."""
+    if pa.types.is_fixed_size_list(kind):
+        return int(kind.list_size)
+    first = next(file.iter_batches(batch_size=1, columns=[VECTOR]), None)
+    return 0 if first is None or not len(first) else len(first.column(0)[0].as_py() or ())
 
 
 def require_finite(vectors: Vectors, name: str) -> None:
