@@ -223,7 +223,7 @@ def _read_column(path: Path) -> Vectors:
 def is_vector(kind: pa.DataType) -> bool:
     """Whether the values of a column are lists of floating-point numbers, of a fixed size or not."""
     is_list = pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    return is_list and pa.types.is_floating(kind.value_type)
+    return bool(is_list and pa.types.is_floating(kind.value_type))
 
 
 def _width(file: pq.ParquetFile, kind: pa.DataType) -> int:
