@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from bertsmith.base.core.errors import BertsmithError, CheckpointError
 from bertsmith.inference.vectors.loading import late_folder, load_embedder, load_token_embedder
-from bertsmith.inference.vectors.token_embedder import max_sim
 from bertsmith.models.checkpoints.late_interaction import read_late_recipe
+from bertsmith.tasks.metrics.token_vectors import max_sim
 from checkpoints.test_module_stacks import change_file
 from search.late_samples import SKIPPED, WEIGHT, write_late
 from tasks.architecture_samples import write_peer

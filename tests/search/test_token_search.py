@@ -11,9 +11,10 @@ from bertsmith.base.core.randomness import generator
 from bertsmith.base.machine.runtime import BATCH_TOLERANCE
 from bertsmith.inference.search import token_search
 from bertsmith.inference.search.token_search import TokenIndex, TokenScorer
-from bertsmith.inference.vectors import token_embedder
 from bertsmith.inference.vectors.loading import load_token_embedder
-from bertsmith.inference.vectors.token_embedder import TokenEmbedder, TokenMatrix, max_sim
+from bertsmith.inference.vectors.token_embedder import TokenEmbedder
+from bertsmith.tasks.metrics import token_vectors
+from bertsmith.tasks.metrics.token_vectors import TokenMatrix, max_sim
 from search.late_samples import write_late
 from server.asgi import Client, serve
 
@@ -45,7 +46,7 @@ def matrix(name: str, lengths: list[int]) -> TokenMatrix:
 
 @pytest.mark.parametrize("products", [1, 40, 2**24])
 def test_scores_are_sums_of_the_largest_products(monkeypatch: pytest.MonkeyPatch, products: int) -> None:
-    monkeypatch.setattr(token_embedder, "_PRODUCTS", products)  # one document at a time, a few, all
+    monkeypatch.setattr(token_vectors, "_PRODUCTS", products)  # one document at a time, a few, all
     queries, documents = matrix("queries", [3, 1, 5]), matrix("documents", [2, 7, 1, 4])
     expected = [[(query @ document.T).max(axis=1).sum() for document in documents] for query in queries]
     np.testing.assert_allclose(max_sim(queries, documents), expected, rtol=1e-5)

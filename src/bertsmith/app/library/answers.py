@@ -11,8 +11,9 @@ from bertsmith.base.core.progress import quiet, unseen
 from bertsmith.inference.predictors.pair_scorer import PairScorer
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.vectors.embedder import Embedder
-from bertsmith.inference.vectors.token_embedder import TokenEmbedder, max_sim
+from bertsmith.inference.vectors.token_embedder import TokenEmbedder
 from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.metrics.token_vectors import max_sim
 from bertsmith.tasks.specs.task import Prediction
 from bertsmith.tasks.specs.tokenized import encoded_texts
 from bertsmith.text.tokenizers.encoded import Encoded

@@ -17,7 +17,7 @@ from bertsmith.inference.predictors import quantization
 from bertsmith.inference.predictors.ensemble import load_ensemble
 from bertsmith.inference.predictors.quantization import Calibration, Quantization
 from bertsmith.inference.predictors.request import EvaluateRequest, QuantizeRequest
-from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.inference.vectors.loading import late_folder, load_embedder, load_token_embedder
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.sentence_transformers import read_recipe
 from bertsmith.models.model_files.metadata import METADATA, SIMILARITY, n_gram_folder, read_metadata, require_metadata
@@ -265,6 +265,8 @@ def _gives_vectors(model: str | Path, task: str | None) -> bool:
     """Whether the vectors of a model are scored: the task is one of vectors, or the model was trained for one."""
     if task is not None:
         return task == CLUSTERING or task_name(task) in FORMS
+    if late_folder(model) is not None:
+        return True
     if not (Path(model).exists() and read_recipe(Path(model)) is not None):
         return False
     spec = read_metadata(Path(model)).spec
@@ -276,8 +278,18 @@ def _evaluate_vectors(request: EvaluateRequest) -> Evaluation:
     model, data, task = request.model, local_path(request.data), request.task
     if task != CLUSTERING:
         task = form_of_file(data, encoding=request.encoding) if task is None else task_name(task)
+    late = late_folder(model)
+    require(
+        late is None or task != CLUSTERING,
+        expected="a model that gives one vector per text, for clustering",
+        found="one that gives vectors of tokens",
+        fix="score it on pairs or triplets, or name another model",
+    )
     examples = _examples(request, "classification" if task == CLUSTERING else task)
-    embedder = load_embedder(model, **request.arguments(load_embedder))
+    if late is None:
+        embedder = load_embedder(model, **request.arguments(load_embedder))
+    else:
+        embedder = load_token_embedder(late, **request.arguments(load_token_embedder))
     lines: list[Mapping[str, Any]] = []
     if task == CLUSTERING:
         scores, cut = score_clusters(embedder, cast("Sequence[TextExample]", examples))
@@ -285,7 +297,7 @@ def _evaluate_vectors(request: EvaluateRequest) -> Evaluation:
         metadata = read_metadata(load_any(model).path)
         warn_of_training_file(metadata, data)
         spec = metadata.spec or {}
-        scores, predictions = score_vectors(embedder, examples, spec.get("widths", ()))
+        scores, predictions = score_vectors(embedder, examples, spec.get("widths", ()) if late is None else ())
         cut = [prediction.cut_tokens for prediction in predictions]
         judge = task_for(vector_spec(task, examples, TaskSettings()))
         lines = list(example_lines(judge, examples, predictions))

@@ -13,8 +13,9 @@ from bertsmith.base.core.progress import Progress, amount, warn
 from bertsmith.base.machine.runtime import memory_bytes
 from bertsmith.inference.search.rankings import Ranking, best, joined
 from bertsmith.inference.vectors.embedder import BLOCK
-from bertsmith.inference.vectors.token_embedder import TokenEmbedder, TokenMatrix, max_sim
+from bertsmith.inference.vectors.token_embedder import TokenEmbedder
 from bertsmith.tasks.encoding.row_encoder import MOST_MEMORY
+from bertsmith.tasks.metrics.token_vectors import TokenMatrix, max_sim
 from bertsmith.text.tokenizers.encoded import Encoded
 from bertsmith.text.tokenizers.pack import truncation_note
 

@@ -1,16 +1,13 @@
-"""Vectors of the tokens of queries and documents, from a model with late interaction, and the scores of documents.
+"""Vectors of the tokens of queries and documents, from a model with late interaction.
 
-A score is the sum over the vectors of the query of the largest product with a vector of the document (MaxSim).
-
-Letters: N texts, T vectors of all of them, K their width, Q queries, P documents.
+Letters: N texts, T vectors of all of them, K their width.
 
 Source: Khattab and Zaharia (2020), "ColBERT: Efficient and Effective Passage Search via Contextualized Late Interaction
-over BERT", sections 3.2 and 3.3.
+over BERT", section 3.2.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -22,62 +19,12 @@ from bertsmith.models.checkpoints.late_interaction import LateRecipe, TextSide
 from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.encoding.row_encoder import RowEncoder
 from bertsmith.tasks.encoding.units import Ints
+from bertsmith.tasks.metrics.token_vectors import TokenMatrix
 from bertsmith.tasks.metrics.vectors import unit
-from bertsmith.text.tokenizers.encoded import Encoded, offsets_of, places_of
+from bertsmith.text.tokenizers.encoded import Encoded, offsets_of
 from bertsmith.text.tokenizers.pack import PackedRows, pack_rows, require_positions
 
 Vectors = npt.NDArray[np.float32]
-_PRODUCTS = 2**24  # products of vectors in memory at once
-
-
-@dataclasses.dataclass(frozen=True)
-class TokenMatrix:
-    """The vectors of N texts, one text after another.
-
-    Args:
-        vectors: float32 or float16 [T, K].
-        lengths: int64 [N], the vectors of each text, at least one.
-    """
-
-    vectors: npt.NDArray[np.floating[Any]]
-    lengths: Ints
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def __iter__(self) -> Iterator[npt.NDArray[np.floating[Any]]]:
-        return iter(np.split(self.vectors, np.cumsum(self.lengths)[:-1]))
-
-    def select(self, texts: Ints) -> "TokenMatrix":
-        """Some of the texts, in the given order; `texts` are their indices, int64 [n]."""
-        lengths = self.lengths[texts]
-        return TokenMatrix(self.vectors[places_of(offsets_of(self.lengths)[:-1][texts], lengths)], lengths)
-
-
-def max_sim(queries: TokenMatrix, documents: TokenMatrix, *, is_mean: bool = False) -> npt.NDArray[np.float32]:
-    """The score of every document for every query, float32 [Q, P].
-
-    Documents are taken a few at a time, so that memory is bounded.
-
-    Args:
-        is_mean: divide each score by the number of vectors of its query.
-    """
-    scores = np.empty((len(queries), len(documents)), dtype=np.float32)
-    asked, firsts = queries.vectors.astype(np.float32, copy=False).T, offsets_of(queries.lengths)[:-1]
-    offsets = offsets_of(documents.lengths)
-    if not scores.size:
-        return scores
-    block = max(_PRODUCTS // max(asked.shape[1], 1), 1)  # vectors of documents
-    begin = 0
-    while begin < len(documents):
-        end = max(int(np.searchsorted(offsets, offsets[begin] + block, side="right")) - 1, begin + 1)
-        part = documents.vectors[offsets[begin] : offsets[end]].astype(np.float32, copy=False)
-        largest = np.maximum.reduceat(part @ asked, offsets[begin:end] - offsets[begin], axis=0)  # [p, T of queries]
-        scores[:, begin:end] = np.add.reduceat(largest, firsts, axis=1).T
-        begin = end
-    if is_mean:
-        scores /= queries.lengths[:, None]
-    return scores
 
 
 class TokenEmbedder(Embedder):

@@ -25,7 +25,7 @@ from bertsmith.base.core.settings import require
 from bertsmith.base.storage.files import FolderKind, atomic_folder, read_object, require_file, write_json
 from bertsmith.models.checkpoints.architectures import architecture_of
 from bertsmith.models.checkpoints.hub import STARTER, is_hub_id, model_name, shown
-from bertsmith.models.checkpoints.huggingface import write_recipe_of
+from bertsmith.models.checkpoints.huggingface import PROJECTION, write_recipe_of
 from bertsmith.models.checkpoints.model_folder import ModelFolder, require_numbers
 from bertsmith.models.checkpoints.special_pieces import with_special_pieces
 from bertsmith.models.checkpoints.transformers_folder import opening_of
@@ -162,7 +162,8 @@ def write_adapter(
         write_json(partial / ADAPTER, values)
         write_safetensors(partial / _WEIGHTS, {**tensors, **{_PREFIX + name: part for name, part in heads.items()}})
         if metadata.gives_vectors:
-            write_recipe_of(partial, model.config, metadata, lacks_pooler="bert.pooler.weight" not in model.tensors)
+            lacks_pooler, projection = "bert.pooler.weight" not in model.tensors, model.tensors.get(PROJECTION)
+            write_recipe_of(partial, model.config, metadata, lacks_pooler=lacks_pooler, projection=projection)
         write_metadata(partial, model.tokenizer, metadata)
 
 

@@ -19,7 +19,7 @@ from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.layers import initial_values
-from bertsmith.models.parts.part_names import BLOCKS, DECODER, OWN_HEAD, READER, part_of
+from bertsmith.models.parts.part_names import BLOCKS, DECODER, OWN_HEAD, READER, TOKEN_PROJECTION, part_of
 from bertsmith.text.tokenizers.tokenizer import Tokenizer, warn_of_casing
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 
@@ -178,6 +178,12 @@ def load_for_task(
             expected=f"the class of the head in '{folder.name}'",
             found=f"none; the model was fine-tuned with the user's head {name!r}",
             fix="pass the class with --head FILE:CLASS (embed and features work without it)",
+        )
+    elif keep_head and head.token_width and TOKEN_PROJECTION not in folder.parts:
+        raise CheckpointError(
+            expected=f"the projection of vectors of tokens in '{folder.name}'",
+            found=", ".join(folder.parts) or "no head",
+            fix="use a model that was fine-tuned with --vectors tokens",
         )
     elif keep_head and not head.is_vector:
         rows = len(taken.get(f"{head.part}.bias", ()))

@@ -10,12 +10,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bertsmith.base.core.errors import CheckpointError, some
 from bertsmith.base.storage.files import atomic_folder, link_file, read_object, require_file, write_json
 from bertsmith.models.checkpoints.architectures import architecture_of, read_config
 from bertsmith.models.checkpoints.card import write_card
 from bertsmith.models.checkpoints.cross_encoders import read_scoring
 from bertsmith.models.checkpoints.hub import shown
+from bertsmith.models.checkpoints.late_interaction import read_late_recipe, write_late_recipe
 from bertsmith.models.checkpoints.model_folder import (
     ModelFolder,
     fit_vocabulary,
@@ -50,13 +53,16 @@ from bertsmith.models.model_files.metadata import (
 from bertsmith.models.model_files.tokenizer_files import lowercased, with_rules, with_segments
 from bertsmith.models.model_files.tokenizer_writing import write_tokenizer
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.head_inputs import OF_TWO_TEXTS
+from bertsmith.models.parts.head_inputs import OF_TWO_TEXTS, SKIPPED_PIECES
 from bertsmith.models.parts.parameter_names import ParameterNames
+from bertsmith.models.parts.part_names import TOKEN_PROJECTION
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+PROJECTION = f"{TOKEN_PROJECTION}.weight"
 
 
 def read_model_folder(
@@ -116,6 +122,13 @@ def read_model_folder(
     tensors = {
         ours: in_order(stored[name].T if transposed else stored[name]) for ours, (name, transposed) in plan.take.items()
     }
+    if VECTOR_FORMS[(metadata.spec or {}).get("vectors", DENSE)].of_tokens:
+        weight: Any = read_late_recipe(folder).weight
+        if not as_arrays:
+            import torch
+
+            weight = torch.tensor(weight)
+        tensors[PROJECTION] = weight
     require_numbers(tensors, source)
     if metadata.task is None:
         architecture_named, problem_type = _declared(values)
@@ -164,6 +177,8 @@ def write_model_folder(
     """
     folder, metadata = Path(path), metadata or ModelMetadata()
     names = architecture_of(config).names
+    projection: Any = tensors.get(PROJECTION)  # of vectors of tokens, which has a file of its own
+    tensors = {name: tensor for name, tensor in tensors.items() if name != PROJECTION}
     ours = tensors_to_write(config, names, tensors, tokenizer, metadata)
     opening = opening_of(config, names, parts_of(ours, config), metadata)
     named = {
@@ -190,14 +205,35 @@ def write_model_folder(
             write_tokenizer(partial, tokenizer, config, longest_of(config, metadata), metadata.reads in OF_TWO_TEXTS)
         write_card(partial, config, ours, tokenizer, metadata, "transformers", opening)
         if metadata.gives_vectors:
-            write_recipe_of(partial, config, metadata, lacks_pooler="bert.pooler.weight" not in ours)
+            if projection is not None and weights_of is not None:
+                projection = read_late_recipe(weights_of).weight
+            lacks_pooler = "bert.pooler.weight" not in ours
+            write_recipe_of(partial, config, metadata, lacks_pooler=lacks_pooler, projection=projection)
         write_metadata(partial, tokenizer, metadata, known)
 
 
-def write_recipe_of(folder: Path, config: EncoderConfig, metadata: ModelMetadata, *, lacks_pooler: bool) -> None:
-    """Writes the files of sentence-transformers for a model that gives vectors."""
+def write_recipe_of(
+    folder: Path, config: EncoderConfig, metadata: ModelMetadata, *, lacks_pooler: bool, projection: Any = None
+) -> None:
+    """Writes the files of sentence-transformers for a model that gives vectors.
+
+    Args:
+        projection: of vectors of tokens, [K, D], a tensor or an array.
+    """
     spec = metadata.spec or {}
     settings, form = spec.get("settings") or {}, VECTOR_FORMS[spec.get("vectors", DENSE)]
+    lacks_pooler = lacks_pooler and architecture_of(config).names.has_pooler
+    prompts = (settings.get("query_prompt", ""), settings.get("passage_prompt", ""))
+    if form.of_tokens:
+        write_late_recipe(
+            folder,
+            np.asarray(projection, dtype=np.float32),
+            prefixes=prompts,
+            max_length=longest_of(config, metadata),
+            skipped=SKIPPED_PIECES,
+            lacks_pooler=lacks_pooler,
+        )
+        return
     write_recipe(
         folder,
         width=config.hidden_size,
@@ -205,9 +241,9 @@ def write_recipe_of(folder: Path, config: EncoderConfig, metadata: ModelMetadata
         similarity=form.similarity_for(str(spec.get("objective"))),
         of_pieces=form.of_pieces,
         max_length=longest_of(config, metadata),
-        lacks_pooler=lacks_pooler and architecture_of(config).names.has_pooler,
+        lacks_pooler=lacks_pooler,
         is_static=config.is_static,
-        prompts={QUERY: settings.get("query_prompt", ""), DOCUMENT: settings.get("passage_prompt", "")},
+        prompts=dict(zip((QUERY, DOCUMENT), prompts, strict=True)),
     )
 
 

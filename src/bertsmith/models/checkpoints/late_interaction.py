@@ -205,7 +205,7 @@ def write_late_recipe(
     weight: Matrix,
     *,
     prefixes: tuple[str, str],
-    marks: bool,
+    marks: bool = False,
     max_length: int,
     skipped: tuple[str, ...],
     lacks_pooler: bool = False,

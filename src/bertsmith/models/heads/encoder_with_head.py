@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertsmith.base.core.errors import ConfigError
@@ -26,7 +27,7 @@ from bertsmith.models.parts.head_inputs import ATTENTION, MAX, READER_UNITS
 from bertsmith.models.parts.layer_choice import LayerChoice, choice_of_widths
 from bertsmith.models.parts.layers import initialize, linear
 from bertsmith.models.parts.noise import Noise, NoiseOfTexts, dropped
-from bertsmith.models.parts.part_names import BLOCKS, PREFIX, READER, part_of
+from bertsmith.models.parts.part_names import BLOCKS, PREFIX, READER, TOKEN_PROJECTION, part_of
 
 if TYPE_CHECKING:
     from bertsmith.models.heads.sampled_softmax import PieceSample
@@ -189,6 +190,8 @@ class EncoderForTask(_OnEncoder):
         elif outputs or not head.is_vector:
             layer = nn.Linear(width, outputs) if head.own is None else new_own_head(head.own, config, outputs)
             self.add_module(head.saved_part, layer)
+        if head.token_width:
+            self.add_module(TOKEN_PROJECTION, nn.Linear(config.hidden_size, head.token_width, bias=False))
         if seed is not None:
             initialize(self, config.initializer_range, seed)
 
@@ -217,7 +220,9 @@ class EncoderForTask(_OnEncoder):
             return self.config.vocab_size
         if self.head.spans is not None:
             return 2 * self.head.spans.units
-        return self.encoder.width if self.head.is_vector else self.head.outputs
+        if self.head.is_vector:
+            return self.head.token_width or self.encoder.width
+        return self.head.outputs
 
     @property
     def mix(self) -> "WeightedMix | None":
@@ -258,7 +263,8 @@ class EncoderForTask(_OnEncoder):
         """Logits [R, K] at the positions that are read, or [T, K] at all positions if `read` is not given.
 
         A pooled head gives one row of logits per row of the batch, [N, K]; one whose result is a vector gives one
-        vector per row, [N, D] in the width of the encoder, or [N, V] with a number for each piece.
+        vector per row, [N, D] in the width of the encoder, or [N, V] with a number for each piece. Vectors of tokens
+        are at the positions that are read.
 
         Args:
             read: the positions; not used by a pooled head, because the encoder says which position represents a row.
@@ -318,6 +324,8 @@ class EncoderForTask(_OnEncoder):
             hidden = pool_rows(hidden, batch.lengths)  # [N, D]
         if head.is_vector:
             assert isinstance(hidden, Tensor)
+            if head.token_width:
+                hidden = self._project(hidden)  # [R, K]
             return hidden.to(torch.promote_types(hidden.dtype, torch.float32))  # [N, D]
         probability = self.config.head_dropout(head.part, pooled=head.pooled)
         if head.has_blocks:
@@ -348,6 +356,13 @@ class EncoderForTask(_OnEncoder):
             return logits
         assert isinstance(layer, nn.Linear)
         return linear(hidden, layer)
+
+    def _project(self, hidden: Tensor) -> Tensor:
+        """The vectors of tokens [R, K] of length 1, at least in fp32, from hidden states [R, D]."""
+        layer = self.get_submodule(TOKEN_PROJECTION)
+        assert isinstance(layer, nn.Linear)
+        projected = linear(hidden, layer)
+        return F.normalize(projected.to(torch.promote_types(projected.dtype, torch.float32)), dim=1)
 
     def _piece_logits(self, hidden: Tensor) -> Tensor:
         """The logits [T, V] of the masked-LM head at hidden states [T, D]."""

@@ -79,6 +79,8 @@ class Head:
             rows and their difference, which only training has; 0 for none.
         pieces: how that vector, a weight for each piece of the vocabulary, is made of the logits of the masked-LM head;
             None for a vector of the encoder's width.
+        token_width: of a vector for each token in place of one for each row, scaled to length 1, from a projection of
+            the hidden states; 0 for none.
         has_product: whether that layer also reads their product.
         cells: of that BiLSTM, in each direction.
         layers: the hidden states that it reads, a name or numbers as in `layer_choice`; "" for the learned mix of all.
@@ -102,6 +104,7 @@ class Head:
     is_pair: bool = False
     is_vector: bool = False
     pieces: PieceWeights | None = None
+    token_width: int = 0
     has_product: bool = False
     cells: int = READER_CELLS
     layers: str = ""
@@ -169,7 +172,8 @@ class Head:
 
     def uses_pooler(self, config: "EncoderConfig") -> bool:
         """Whether the pooler of an encoder of this shape is below it, and so trained with it."""
-        return self.on_pooler or (not (self.pooled or self.has_reader or self.is_decoder) and config.pools_tokens)
+        of_tokens = not (self.pooled or self.has_reader or self.is_decoder or self.is_vector)
+        return self.on_pooler or (of_tokens and config.pools_tokens)
 
     @functools.cached_property
     def reads_all(self) -> bool:

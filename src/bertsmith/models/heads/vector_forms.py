@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from bertsmith.models.heads.head_spec import COSENT, COSINE, MARGIN, OBJECTIVES, RANKING
 from bertsmith.models.parts.head_inputs import MAX
 
-DENSE, SPARSE = "dense", "sparse"
-BY_COSINE, BY_PRODUCT = "cosine", "dot"  # as `similarity_fn_name` of sentence-transformers
-SCALES = {BY_COSINE: 20.0, BY_PRODUCT: 1.0}  # the usual factors on them in front of a softmax
+DENSE, SPARSE, TOKENS = "dense", "sparse", "tokens"
+BY_COSINE, BY_PRODUCT, BY_TOKENS = "cosine", "dot", "meanmaxsim"  # as `similarity_fn_name` of sentence-transformers
+SCALES = {BY_COSINE: 20.0, BY_PRODUCT: 1.0, BY_TOKENS: 20.0}  # the usual factors on them in front of a softmax
+TOKEN_WIDTH = 128  # of vectors of tokens, by default
 _BY_ANGLE = (COSINE, COSENT)  # losses of the cosine, whatever the form
 
 
@@ -24,6 +25,7 @@ class VectorForm:
         objectives: the losses that can train it.
         similarity: how ranking and margin compare two texts, one of `SCALES`.
         has_widths: whether the first numbers of a vector can be a vector of their own.
+        of_tokens: whether a text has a vector for each token, see `token_similarities.py`.
         of_pieces: whether it is a weight for each piece of the vocabulary, see `piece_weights.py`.
     """
 
@@ -32,10 +34,11 @@ class VectorForm:
     similarity: str
     has_widths: bool = False
     of_pieces: bool = False
+    of_tokens: bool = False
 
     def similarity_for(self, objective: str) -> str:
         """How two texts are compared by a model that is trained with an objective."""
-        return BY_COSINE if objective in _BY_ANGLE else self.similarity
+        return BY_COSINE if objective in _BY_ANGLE and not self.of_tokens else self.similarity
 
 
 VECTOR_FORMS: Mapping[str, VectorForm] = {
@@ -50,5 +53,11 @@ VECTOR_FORMS: Mapping[str, VectorForm] = {
         objectives=(COSINE, COSENT, RANKING, MARGIN),
         similarity=BY_PRODUCT,
         of_pieces=True,
+    ),
+    TOKENS: VectorForm(
+        reads=("mean",),
+        objectives=(COSINE, COSENT, RANKING, MARGIN),
+        similarity=BY_TOKENS,
+        of_tokens=True,
     ),
 }

@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertsmith.models.heads.head_spec import COSENT, COSINE, INFERSENT, MARGIN, RANKING, TRIPLET, WITH_LAYER
-from bertsmith.models.heads.vector_forms import BY_COSINE, SCALES
+from bertsmith.models.heads.token_similarities import similarities_of_pairs, token_similarities
+from bertsmith.models.heads.vector_forms import BY_COSINE, BY_TOKENS, SCALES
 from bertsmith.models.parts.layers import linear
 
 
@@ -46,14 +47,25 @@ class VectorLoss:
         """Whether it is a sum over units, so that each micro-batch has its own share."""
         return self.objective not in (COSENT, RANKING)
 
-    def of(self, vectors: Tensor, counts: Tensor, targets: Tensor, layer: nn.Module | None, total: int) -> Tensor:
+    def of(
+        self,
+        vectors: Tensor,
+        counts: Tensor,
+        targets: Tensor,
+        layer: nn.Module | None,
+        total: int,
+        lengths: Sequence[int] = (),
+    ) -> Tensor:
         """The loss of some units, fp32.
 
         Args:
-            vectors: [R, D].
+            vectors: [R, D]; of tokens, those of each text one after another.
             targets: see `SimilarityTask`: [U], or the ids of the texts [U, texts].
             total: the units of the step, by which sums over units are divided.
+            lengths: of vectors of tokens, how many each text has, [R].
         """
+        if self.similarity == BY_TOKENS:
+            return self._of_tokens(vectors, counts, targets, total, lengths)
         parts = [vectors, *(vectors[:, :width] for width in self.widths)]
         losses = [self._of_width(part, counts, targets, layer, total) for part in parts]
         return torch.stack(losses).mean()
@@ -64,7 +76,8 @@ class VectorLoss:
         first = counts.cumsum(0) - counts
         if self.objective == RANKING:
             compared = F.normalize(vectors, dim=1) if self.similarity == BY_COSINE else vectors
-            return _ranking(compared, counts, first, targets, self.scale)
+            is_first = _are_first(counts, first)
+            return _ranking(compared[first] @ compared[~is_first].T, counts, first, targets, self.scale)
         anchors, seconds = vectors[first], vectors[first + 1]
         if self.objective in WITH_LAYER:
             parts = [anchors, seconds, (anchors - seconds).abs()]
@@ -74,9 +87,29 @@ class VectorLoss:
             others = vectors[first + 2]
             near, far = ((anchors - side).norm(dim=1) for side in (seconds, others))
             return F.relu(near - far + self.margin).sum() / total
-        similar = self._similarity(anchors, seconds)
-        if self.objective == MARGIN:
-            return (similar - self._similarity(anchors, vectors[first + 2]) - targets).square().sum() / total
+        other = self._similarity(anchors, vectors[first + 2]) if self.objective == MARGIN else None
+        return self._of_similarities(self._similarity(anchors, seconds), other, targets, total)
+
+    def _of_tokens(
+        self, vectors: Tensor, counts: Tensor, targets: Tensor, total: int, lengths: Sequence[int]
+    ) -> Tensor:
+        """The loss of vectors of tokens."""
+        first, texts = counts.cumsum(0) - counts, torch.split(vectors, list(lengths))
+
+        def some(places: Tensor) -> tuple[Tensor, list[int]]:
+            numbers = places.tolist()
+            return torch.cat([texts[number] for number in numbers]), [lengths[number] for number in numbers]
+
+        if self.objective == RANKING:
+            others = torch.nonzero(~_are_first(counts, first))[:, 0]
+            return _ranking(token_similarities(*some(first), *some(others)), counts, first, targets, self.scale)
+        other = similarities_of_pairs(*some(first), *some(first + 2)) if self.objective == MARGIN else None
+        return self._of_similarities(similarities_of_pairs(*some(first), *some(first + 1)), other, targets, total)
+
+    def _of_similarities(self, similar: Tensor, other: Tensor | None, targets: Tensor, total: int) -> Tensor:
+        """The loss of the similarity of each unit's first two texts [U], and of margin that of its first and third."""
+        if other is not None:
+            return (similar - other - targets).square().sum() / total
         if self.objective == COSINE:
             return (similar - targets).square().sum() / total
         assert self.objective == COSENT, self.objective
@@ -98,23 +131,29 @@ def _softmax(parts: Sequence[Tensor], labels: Tensor, layer: nn.Module | None) -
     return F.cross_entropy(linear(inputs, layer), labels, reduction="sum")
 
 
-def _ranking(vectors: Tensor, counts: Tensor, first: Tensor, ids: Tensor, scale: float) -> Tensor:
+def _are_first(counts: Tensor, first: Tensor) -> Tensor:
+    """Whether each text is the first of its unit, bool [R]."""
+    is_first = torch.zeros(int(counts.sum()), dtype=torch.bool, device=counts.device)
+    is_first[first] = True
+    return is_first
+
+
+def _ranking(similarities: Tensor, counts: Tensor, first: Tensor, ids: Tensor, scale: float) -> Tensor:
     """The mean cross-entropy of finding the text that belongs among all that are not the first of a unit.
 
     A text of another unit does not count if it equals the first text, or one that belongs to an equal first text in
     this step.
     """
-    units = len(counts)
-    is_first = torch.zeros(len(vectors), dtype=torch.bool, device=vectors.device)
-    is_first[first] = True
-    unit_of = torch.repeat_interleave(torch.arange(units, device=vectors.device), counts)[~is_first]  # [C]
-    place_of = (torch.arange(len(vectors), device=vectors.device) - torch.repeat_interleave(first, counts))[~is_first]
+    units, device = len(counts), similarities.device
+    is_first = _are_first(counts, first)
+    unit_of = torch.repeat_interleave(torch.arange(units, device=device), counts)[~is_first]  # [C]
+    place_of = (torch.arange(len(is_first), device=device) - torch.repeat_interleave(first, counts))[~is_first]
     text_of = ids[unit_of, place_of]
-    scores = vectors[first] @ vectors[~is_first].T * scale  # [U, C]
-    unit = torch.arange(units, device=vectors.device)[:, None]
+    scores = similarities * scale  # [U, C]
+    unit = torch.arange(units, device=device)[:, None]
     is_equal = text_of[None, :] == ids[:, :1]
     has_equal_first, is_second = ids[:, :1] == ids[None, :, 0], ids[:, 1:2] == text_of[None, :]  # [U, U] and [U, C]
     is_partner = has_equal_first.to(scores.dtype) @ is_second.to(scores.dtype) > 0
     left_out = (is_equal | is_partner) & (unit_of[None, :] != unit)
-    target = (first + 1) - torch.arange(1, units + 1, device=vectors.device)  # index among the C
+    target = (first + 1) - torch.arange(1, units + 1, device=device)  # index among the C
     return F.cross_entropy(scores.masked_fill(left_out, -torch.inf), target)

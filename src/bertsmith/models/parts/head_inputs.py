@@ -1,5 +1,7 @@
 """The inputs of heads, by name: how the states of an encoder become what a head reads; and the scores of attention."""
 
+import string
+
 from bertsmith.base.core.errors import ConfigError
 
 # The input of a head on whole rows.
@@ -20,6 +22,7 @@ READS = (
     *READERS,
     MAX,
 )
+SKIPPED_PIECES = tuple(string.punctuation)  # of texts, where each token has a vector; these have none
 VECTORS_OF_PAIR = 4
 VECTORS_OF_ROW = {PAIR: VECTORS_OF_PAIR, APART: VECTORS_OF_PAIR, CONCAT: 3}  # of the encoder's width; else one
 HIDDEN_UNITS, BLOCKS_EPSILON = 50, 1e-5  # of a head that reads "concat"; the latter of its norms

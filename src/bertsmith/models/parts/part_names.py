@@ -10,7 +10,8 @@ BLOCKS = "blocks"  # the hidden layer of a head that reads "concat"
 READER = "reader"  # what is between the encoder and the output layer of a head with a BiLSTM
 DECODER = "decoder"  # a head that writes a text, `models/heads/decoder.py`
 PROJECTION = "projection"  # from a student's width to its teacher's: trained with a model, and never stored with it
-PARTS = ("pooler", "mlm", "nsp", "classifier", "span", BLOCKS, READER, DECODER, OWN_HEAD, PROJECTION)
+TOKEN_PROJECTION = "token_projection"  # from an encoder's width to that of the vectors of tokens
+PARTS = ("pooler", "mlm", "nsp", "classifier", "span", BLOCKS, READER, DECODER, OWN_HEAD, PROJECTION, TOKEN_PROJECTION)
 
 
 def with_prefix(ours: str) -> str:

@@ -9,9 +9,10 @@ from bertsmith.base.core.progress import warn
 from bertsmith.base.core.settings import require
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.heads.head_spec import COSENT, COSINE, MARGIN, OBJECTIVES, RANKING, TRIPLET, WITH_LAYER, Head
-from bertsmith.models.heads.vector_forms import DENSE, VECTOR_FORMS, VectorForm
+from bertsmith.models.heads.vector_forms import DENSE, TOKEN_WIDTH, VECTOR_FORMS, VectorForm
 from bertsmith.models.model_files.metadata import OF_VECTORS, SIMILARITY
 from bertsmith.models.parts.head_inputs import ATTENTION, BILSTM, READERS
+from bertsmith.models.parts.part_names import TOKEN_PROJECTION
 from bertsmith.recipes.finetuning.settings import ENCODER, PROBE, RANDOM, SHARED, FinetuningSettings
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.task import GENERATION, TaskSpec
@@ -267,7 +268,7 @@ def _with_vectors(spec: TaskSpec, settings: FinetuningSettings, folder: ModelFol
         reads=reads,
         vectors=settings.vectors,
         objective=objective,
-        widths=_widths(settings.widths, folder.config.hidden_size),
+        widths=_widths(settings.widths, folder, form),
         labels=spec.labels if objective in WITH_LAYER else (),
     )
 
@@ -275,7 +276,7 @@ def _with_vectors(spec: TaskSpec, settings: FinetuningSettings, folder: ModelFol
 def _require_form(form: VectorForm, settings: FinetuningSettings, folder: ModelFolder) -> None:
     """Returns if the model can give vectors of a form, with these settings."""
     require(
-        form.has_widths or settings.widths is None,
+        form.has_widths or form.of_tokens or settings.widths is None,
         expected=f"--vectors {DENSE} for --widths",
         found=settings.vectors,
         fix="leave one of the two out",
@@ -291,12 +292,25 @@ def _require_form(form: VectorForm, settings: FinetuningSettings, folder: ModelF
     )
 
 
-def _widths(widths: str | None, width: int) -> tuple[int, ...]:
-    """The widths in a list such as "192,96", largest first.
+def _widths(widths: str | None, folder: ModelFolder, form: VectorForm) -> tuple[int, ...]:
+    """The widths in a list such as "192,96", largest first; of vectors of tokens the width of these alone.
 
     Raises:
         ConfigError: one is not a number, is not smaller than that of the model, or does not divide it.
     """
+    width = folder.config.hidden_size
+    if form.of_tokens:
+        learned = folder.tensors.get(f"{TOKEN_PROJECTION}.weight")
+        chosen = widths if widths is not None else str(TOKEN_WIDTH if learned is None else len(learned))
+        require(
+            chosen.isdecimal() and int(chosen) > 0 and (learned is None or int(chosen) == len(learned)),
+            expected="a number as --widths, for vectors of tokens"
+            if learned is None
+            else f"--widths {len(learned)}, the width of the vectors of tokens that the model has",
+            found=repr(chosen),
+            fix="correct it, or leave it out",
+        )
+        return (int(chosen),)
     numbers = []
     for part in widths.split(",") if widths is not None else ():
         number = int(part) if part.strip().isdecimal() else 0

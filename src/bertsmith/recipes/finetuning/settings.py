@@ -157,8 +157,8 @@ class FinetuningSettings:
     )
     vectors: str = help_field(
         DENSE,
-        "similarity, pairs, triplets, texts: form of the vectors: dense, or sparse (a weight for each piece of the "
-        "vocabulary, from the masked-LM head, as in SPLADE)",
+        "similarity, pairs, triplets, texts: form of the vectors: dense, sparse (a weight for each piece of the "
+        "vocabulary, from the masked-LM head, as in SPLADE), or tokens (one for each token, as in ColBERT)",
         choices=tuple(VECTOR_FORMS),
     )
     vector_loss: str | None = help_field(
@@ -176,7 +176,7 @@ class FinetuningSettings:
     widths: str | None = help_field(
         None,
         "similarity, pairs, triplets, texts: also train shorter vectors, the first numbers of the "
-        "full ones, such as 192,96 (Matryoshka)",
+        "full ones, such as 192,96 (Matryoshka); with --vectors tokens their width [128]",
     )
     merge: str = help_field(
         "best",

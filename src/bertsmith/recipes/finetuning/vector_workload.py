@@ -51,7 +51,7 @@ class VectorTraining(Finetuning):
             similarity=similarity,
             scale=SCALES[similarity] if settings.scale is None else settings.scale,
             margin=settings.margin,
-            widths=spec.widths,
+            widths=spec.widths if VECTOR_FORMS[spec.vectors].has_widths else (),
         )
 
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
@@ -71,11 +71,13 @@ class VectorTraining(Finetuning):
             return
         with torch.no_grad():
             parts = [self._vectors(model, micro_batch) for micro_batch in everyone]
-        leaves = [part.detach().requires_grad_() for part in parts]
+        leaves = [part.detach().requires_grad_() for part, _ in parts]
+        lengths = [length for _, of_part in parts for length in of_part]
         counts = [_texts_of_units(micro_batch) for micro_batch in everyone]
         targets = [micro_batch.targets for micro_batch in everyone]
         total = sum(len(part) for part in counts)
-        loss = self.vector_loss.of(torch.cat(leaves), torch.cat(counts), torch.cat(targets), self._layer, total)
+        vectors, of_units, gold = torch.cat(leaves), torch.cat(counts), torch.cat(targets)
+        loss = self.vector_loss.of(vectors, of_units, gold, self._layer, total, lengths)
         gradients = torch.autograd.grad(loss, leaves)
         for micro_batch, part, gradient in zip(everyone, counts, gradients, strict=True):
             self._gradients[id(micro_batch)] = gradient
@@ -83,22 +85,31 @@ class VectorTraining(Finetuning):
 
     def loss(self, model: nn.Module, micro_batch: TaskBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """A micro-batch's contribution to the loss of its step, with that gradient, and no sums."""
-        vectors = self._vectors(model, micro_batch)
+        vectors, lengths = self._vectors(model, micro_batch)
         gradient = self._gradients.pop(id(micro_batch), None)
         if gradient is None:
             assert micro_batch.targets is not None, "what the vectors are compared by"
             counts = _texts_of_units(micro_batch)
-            return self.vector_loss.of(vectors, counts, micro_batch.targets, self._layer, micro_batch.step_targets), {}
+            total = micro_batch.step_targets
+            return self.vector_loss.of(vectors, counts, micro_batch.targets, self._layer, total, lengths), {}
         product = (vectors * gradient).sum()
         return product - product.detach() + self._shares.pop(id(micro_batch)), {}
 
-    def _vectors(self, model: nn.Module, micro_batch: TaskBatch) -> Tensor:
-        """The vectors of the texts of a micro-batch, [R, D], those of each unit one after another."""
+    def _vectors(self, model: nn.Module, micro_batch: TaskBatch) -> tuple[Tensor, list[int]]:
+        """The vectors of the texts of a micro-batch, [R, D], those of each unit one after another.
+
+        Where tokens have vectors, they are the rows of each text, one text after another, and their numbers follow.
+        """
         batch = micro_batch.batch
         noise = noise_for(self.seed, micro_batch.step, batch.row_ids, self.runtime.torch_device)
         vectors: Tensor = model(batch, read=micro_batch.read, noise=noise, dtype=self.runtime.dtype)
         most = int(micro_batch.place_in_unit.max()) + 1
-        return vectors[(micro_batch.unit_of_row * most + micro_batch.place_in_unit).argsort()]
+        order = (micro_batch.unit_of_row * most + micro_batch.place_in_unit).argsort()
+        if not self.task.head.token_width:
+            return vectors[order], []
+        counts = batch.lengths if micro_batch.read is None else micro_batch.read.counts
+        rows, parts = order.tolist(), torch.split(vectors, list(counts))
+        return torch.cat([parts[row] for row in rows]), [counts[row] for row in rows]
 
     def summarize(self, sums: Mapping[str, float]) -> dict[str, float]:
         """Nothing besides the loss."""

@@ -17,11 +17,13 @@ from sklearn.metrics import v_measure_score
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.inference.vectors.embedder import BLOCK, Embedder
+from bertsmith.inference.vectors.token_embedder import TokenEmbedder
 from bertsmith.tasks.datasets.examples import Example, TextExample, texts_of_group
 from bertsmith.tasks.datasets.labels import labels_of
+from bertsmith.tasks.metrics.token_vectors import TokenMatrix
 from bertsmith.tasks.metrics.vectors import unit
 from bertsmith.tasks.specs.predictions import SimilarityPrediction
-from bertsmith.tasks.specs.similarity import similarity_scores
+from bertsmith.tasks.specs.similarity import similarity_scores, token_predictions
 from bertsmith.tasks.specs.vector_gold import metrics_of_examples
 
 CLUSTERING_BATCH, CLUSTERING_SEED = 500, 42  # of k-means, those of MTEB
@@ -37,12 +39,31 @@ def compared(embedder: Embedder, examples: Sequence[Example]) -> list[Similarity
     is_first = np.zeros(counts.sum(), dtype=bool)
     is_first[np.cumsum(counts) - counts] = True
     every = list(itertools.chain.from_iterable(groups))
+    if isinstance(embedder, TokenEmbedder):
+        return _compared_by_tokens(embedder, every, is_first, counts)
     vectors = np.empty((len(every), embedder.width), dtype=np.float32)
     cut = np.empty(len(every), dtype=np.int64)
     for chosen, reader in ((is_first, embedder.for_queries()), (~is_first, embedder.for_passages())):
         texts = [every[index] for index in np.flatnonzero(chosen).tolist()]
         vectors[chosen], cut[chosen] = reader.embed_counting(texts)
     return SimilarityPrediction.of_each(vectors, counts, cut)
+
+
+def _compared_by_tokens(
+    embedder: TokenEmbedder, texts: Sequence[str], is_first: npt.NDArray[np.bool_], counts: npt.NDArray[np.int64]
+) -> list[SimilarityPrediction]:
+    """`compared` by the vectors of tokens; the first text of each example is its query."""
+    parts, lost = [], np.empty(len(texts), dtype=np.int64)
+    for chosen, side in ((is_first, embedder.recipe.queries), (~is_first, embedder.recipe.documents)):
+        part, lost[chosen] = embedder.of_encoded(
+            embedder.encode_side([texts[number] for number in np.flatnonzero(chosen).tolist()], side), side
+        )
+        parts.append(part)
+    places = np.argsort(np.concatenate([np.flatnonzero(is_first), np.flatnonzero(~is_first)]))
+    both = TokenMatrix(
+        np.concatenate([part.vectors for part in parts]), np.concatenate([part.lengths for part in parts])
+    ).select(places)
+    return token_predictions(np.asarray(both.vectors, dtype=np.float32), both.lengths, counts, lost)
 
 
 def cosines_of(embedder: Embedder, examples: Sequence[Example]) -> list[tuple[float, ...]]:
@@ -62,7 +83,7 @@ def score_vectors(
             fix="give scored pairs, pairs or triplets, or --task clustering for labelled texts",
         )
     predictions = compared(embedder, examples)
-    return similarity_scores(examples, [prediction.vectors for prediction in predictions], widths), predictions
+    return similarity_scores(examples, predictions, widths), predictions
 
 
 def score_clusters(embedder: Embedder, examples: Sequence[TextExample]) -> tuple[dict[str, float], list[int]]:

@@ -3,7 +3,7 @@
 Letters: E examples, D width of the vectors.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from bertsmith.tasks.metrics.vectors import unit
 
 Vectors = npt.NDArray[np.floating[Any]]
+Places = npt.NDArray[np.int64]
 
 _BLOCK = 1024  # vectors that are compared with all others at a time
 
@@ -62,12 +63,21 @@ def ranks_of_partners(first: Vectors, second: Vectors, names: Sequence[str]) -> 
         names: of the second ones; others with the name of the partner do not count.
     """
     queries, candidates = (unit(np.asarray(side, dtype=np.float64)) for side in (first, second))
-    ranks = np.empty(len(queries), dtype=np.int64)
+    return ranks_by(lambda part: queries[part] @ candidates.T, names)
+
+
+def ranks_by(compared: Callable[[Places], Vectors], names: Sequence[str]) -> npt.NDArray[np.int64]:
+    """The ranks of `ranks_of_partners` by similarities that are computed for some texts at a time.
+
+    Args:
+        compared: the similarities of some of the first texts, int64 [e], and all second ones, [e, E].
+    """
+    ranks = np.empty(len(names), dtype=np.int64)
     _, group = np.unique(np.array(names), return_inverse=True)
-    for start in range(0, len(queries), _BLOCK):
-        part = queries[start : start + _BLOCK]
-        cosines = part @ candidates.T
-        partner = np.take_along_axis(cosines, np.arange(start, start + len(part))[:, None], axis=1)
-        is_nearer = (cosines >= partner) & (group[None, :] != group[start : start + len(part), None])
-        ranks[start : start + len(part)] = 1 + is_nearer.sum(axis=1)
+    for start in range(0, len(names), _BLOCK):
+        part = np.arange(start, min(start + _BLOCK, len(names)))
+        similarities = compared(part)
+        partner = np.take_along_axis(similarities, part[:, None], axis=1)
+        is_nearer = (similarities >= partner) & (group[None, :] != group[part, None])
+        ranks[part] = 1 + is_nearer.sum(axis=1)
     return ranks

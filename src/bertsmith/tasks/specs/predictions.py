@@ -454,6 +454,8 @@ class SimilarityPrediction(Prediction):
     value: float  # the cosine of the first two texts; 1 for a single text
     others: tuple[float, ...] = ()  # the cosines of the first text with texts that do not belong to it; empty for pairs
     vectors: npt.NDArray[np.float32] = dataclasses.field(repr=False, compare=False)  # float32 [texts, D]
+    # of vectors of tokens, how many each text has, int64 [texts]; the cosines are then means, see `of_tokens`
+    lengths: npt.NDArray[np.int64] | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @staticmethod
     def of(vectors: npt.NDArray[np.float32], cut_tokens: int = 0) -> "SimilarityPrediction":
@@ -475,6 +477,23 @@ class SimilarityPrediction(Prediction):
             np.zeros(len(vectors), dtype=np.int64) if cut is None else np.asarray(cut), starts
         ).tolist()
         return list(map(SimilarityPrediction.of, np.split(vectors, starts[1:]), lost))
+
+    @staticmethod
+    def of_tokens(
+        vectors: npt.NDArray[np.float32], lengths: npt.NDArray[np.int64], cut_tokens: int = 0
+    ) -> "SimilarityPrediction":
+        """The prediction for an example whose texts have `lengths` vectors of tokens each, [T, K] in all.
+
+        In place of a cosine: the mean over the tokens of the first text of the largest cosine with a token of another.
+        """
+        from bertsmith.tasks.metrics.token_vectors import TokenMatrix, max_sim
+
+        texts, others = TokenMatrix(vectors, lengths), np.arange(1, len(lengths))
+        values = max_sim(texts.select(np.zeros(1, dtype=np.int64)), texts.select(others), is_mean=True)
+        first, *rest = values[0].tolist() or [1.0]
+        return SimilarityPrediction(
+            value=first, others=tuple(rest), vectors=vectors, lengths=lengths, cut_tokens=cut_tokens
+        )
 
     @property
     def outcome(self) -> float:

@@ -37,12 +37,13 @@ from bertsmith.models.heads.head_spec import (
     Head,
     PieceWeights,
 )
-from bertsmith.models.heads.vector_forms import VECTOR_FORMS
+from bertsmith.models.heads.vector_forms import DENSE, VECTOR_FORMS, VectorForm
+from bertsmith.models.parts.head_inputs import SKIPPED_PIECES
 from bertsmith.tasks.datasets.examples import TEXTS, Example, TextExample, TripletExample, texts_of_group
-from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Logits
+from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Ints, Logits
 from bertsmith.tasks.metrics.numbers import pearson, spearman
-from bertsmith.tasks.metrics.similarity import best_pair_accuracy, pair_average_precision, ranks_of_partners
-from bertsmith.tasks.metrics.vectors import cosines
+from bertsmith.tasks.metrics.similarity import best_pair_accuracy, pair_average_precision, ranks_by, ranks_of_partners
+from bertsmith.tasks.metrics.token_vectors import TokenMatrix, max_sim
 from bertsmith.tasks.specs.predictions import SimilarityPrediction
 from bertsmith.tasks.specs.task import FROZEN_COSINE, WORDS_COSINE, Task
 from bertsmith.tasks.specs.vector_gold import (
@@ -57,6 +58,7 @@ from bertsmith.tasks.specs.vector_gold import (
 )
 from bertsmith.text.tokenizers.pack import pack_rows
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
 
 _COLLAPSED = 0.9999  # length of the mean of unit vectors, from which all texts have the same vector
 _DEEPEST = 10  # ranks that count in mrr@10
@@ -72,9 +74,24 @@ class SimilarityTask(Task):
     settings_used = frozenset({"query_prompt", "passage_prompt"})
 
     @property
+    def _form(self) -> VectorForm:
+        return VECTOR_FORMS[self.spec.vectors]
+
+    def of_vectors(self) -> Task:
+        """The task of dense vectors of the same texts; see `Task.of_vectors`."""
+        if not self._form.of_tokens:
+            return self
+        return SimilarityTask(dataclasses.replace(self.spec, vectors=DENSE, reads="mean", widths=()))
+
+    @property
     def head(self) -> Head:
-        """No layer: the vector of a row is the result. Objectives with labels have a layer in training only."""
+        """No layer: the vector of a row is the result. Objectives with labels have a layer in training only.
+
+        Vectors of tokens have a projection.
+        """
         spec = self.spec
+        if self._form.of_tokens:
+            return Head(part="classifier", outputs=0, pooled=False, is_vector=True, token_width=spec.widths[0])
         outputs = len(spec.labels) if spec.objective in WITH_LAYER else 0
         return Head(
             part="classifier",
@@ -82,7 +99,7 @@ class SimilarityTask(Task):
             pooled=True,
             reads=spec.reads,
             is_vector=True,
-            pieces=PieceWeights() if VECTOR_FORMS[spec.vectors].of_pieces else None,
+            pieces=PieceWeights() if self._form.of_pieces else None,
             has_product=spec.objective == INFERSENT,
         )
 
@@ -153,11 +170,17 @@ class SimilarityTask(Task):
         encoded = tokenizer.encode_batch(texts_of_all, special_tokens="own")
         rows = pack_rows(encoded, template=tokenizer.template, max_length=settings.max_length)
         counts = np.array([len(texts) for texts in groups.texts], dtype=np.int64)
+        read = rows.offsets[:-1]
+        if self._form.of_tokens:
+            is_first = np.zeros(len(rows), dtype=np.bool_)
+            is_first[np.cumsum(counts) - counts] = True
+            skipped = np.isin(rows.token_ids, skipped_ids(tokenizer.vocabulary))
+            read = np.flatnonzero(np.repeat(is_first, rows.lengths) | ~skipped)
         return EncodedExamples(
             rows=rows,
             rows_per_unit=counts,
             example_of_row=np.repeat(np.array(groups.numbers, dtype=np.int64), counts),
-            read=rows.offsets[:-1],
+            read=read,
             targets=self._targets(groups) if training else None,
             targets_per=PER_UNIT,
         )
@@ -187,11 +210,13 @@ class SimilarityTask(Task):
         self, examples: Sequence[Example], features: EncodedExamples, logits: Logits, tokenizer: Tokenizer
     ) -> list[SimilarityPrediction]:
         """The vectors of each example; see `Task.decode`."""
+        if self._form.of_tokens:
+            return token_predictions(logits, features.read_per_row, features.rows_per_unit, features.rows.cut_by_row)
         return SimilarityPrediction.of_each(logits, features.rows_per_unit, features.rows.cut_by_row)
 
     def score(self, examples: Sequence[Example], predictions: Sequence[SimilarityPrediction]) -> dict[str, float]:
         """The scores that fit the examples; with widths, also the scores of the first numbers of the vectors."""
-        return similarity_scores(examples, [prediction.vectors for prediction in predictions], self.spec.widths)
+        return similarity_scores(examples, predictions, self.spec.widths if self._form.has_widths else ())
 
     def example_scores(
         self, examples: Sequence[Example], predictions: Sequence[SimilarityPrediction]
@@ -201,7 +226,7 @@ class SimilarityTask(Task):
         if metrics == TRIPLETS:
             return np.array([float(prediction.value > max(prediction.others)) for prediction in predictions])
         if metrics == PARTNERS:
-            ranks = _partner_ranks(examples, [prediction.vectors for prediction in predictions])
+            ranks = _partner_ranks(examples, predictions)
             return np.asarray(ranks == 1, dtype=np.float64)
         return np.array([prediction.value for prediction in predictions])
 
@@ -211,6 +236,13 @@ class SimilarityTask(Task):
         lengths = np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
         different = {text for example in examples for text in texts_of_group(example)}
         return len(different) > 1 and float(np.linalg.norm((vectors / lengths).mean(axis=0))) > _COLLAPSED
+
+
+def skipped_ids(vocabulary: Vocabulary) -> Ints:
+    """The ids of the pieces of texts that have no vector where tokens have one: punctuation."""
+    return np.array(
+        [number for number, piece in enumerate(vocabulary.pieces) if piece in SKIPPED_PIECES], dtype=np.int64
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -244,36 +276,54 @@ class _Groups:
         return _Groups(texts=joined, labels=[None] * len(kept), numbers=kept)
 
 
+def token_predictions(
+    vectors: npt.NDArray[np.float32], lengths: Ints, texts_per_example: Ints, cut: npt.NDArray[np.integer]
+) -> list[SimilarityPrediction]:
+    """The predictions for examples whose texts have vectors of tokens, [T, K] in all.
+
+    Args:
+        lengths: the vectors of each text.
+        cut: the tokens that each text lost.
+    """
+    if not len(texts_per_example):
+        return []
+    starts = np.cumsum(texts_per_example) - texts_per_example
+    ends, lost = np.cumsum(np.add.reduceat(lengths, starts)), np.add.reduceat(cut, starts).tolist()
+    parts = zip(np.split(vectors, ends[:-1]), np.split(lengths, starts[1:]), lost, strict=True)
+    return [SimilarityPrediction.of_tokens(*part) for part in parts]
+
+
 def similarity_scores(
-    examples: Sequence[Example], vectors: Sequence[npt.NDArray[np.float32]], widths: Sequence[int] = ()
+    examples: Sequence[Example], predictions: Sequence[SimilarityPrediction], widths: Sequence[int] = ()
 ) -> dict[str, float]:
-    """The scores by name, of the vectors of each example's texts, float32 [texts, D].
+    """The scores by name, of the vectors of each example's texts.
 
     Args:
         widths: also score the first numbers of the vectors, under names such as `spearman@64`.
     """
-    result = _scores_of_width(examples, vectors)
+    result = _scores(examples, predictions)
     for width in widths:
-        part = _scores_of_width(examples, [unit[:, :width] for unit in vectors])
+        shorter = [SimilarityPrediction.of(prediction.vectors[:, :width]) for prediction in predictions]
+        part = _scores(examples, shorter)
         result |= {f"{name}@{width}": value for name, value in part.items()}
     return result
 
 
-def _scores_of_width(examples: Sequence[Example], vectors: Sequence[npt.NDArray[np.float32]]) -> dict[str, float]:
+def _scores(examples: Sequence[Example], predictions: Sequence[SimilarityPrediction]) -> dict[str, float]:
     metrics = metrics_of_examples(examples)
     if not metrics:
         return {}
     if metrics == TRIPLETS:
-        right = [prediction.value > max(prediction.others) for prediction in map(SimilarityPrediction.of, vectors)]
+        right = [prediction.value > max(prediction.others) for prediction in predictions]
         return {TRIPLETS[0]: float(np.mean(right))}
     if metrics == PARTNERS:
-        ranks = _partner_ranks(examples, vectors)
+        ranks = _partner_ranks(examples, predictions)
         return {
             "recall@1": float((ranks == 1).mean()),
             "mrr@10": float(np.where(ranks <= _DEEPEST, 1 / ranks, 0.0).mean()),
         }
-    first, second = (np.stack([part[side] for part in vectors]) for side in (0, 1))
-    values, gold = cosines(first, second), [cast("TextExample", example).label for example in examples]
+    values = np.array([prediction.value for prediction in predictions])
+    gold = [cast("TextExample", example).label for example in examples]
     if metrics == SCORES:
         return {"spearman": spearman(cast("Floats", gold), values), "pearson": pearson(cast("Floats", gold), values)}
     together = label_together(cast("Iterable[str]", gold))
@@ -284,9 +334,16 @@ def _scores_of_width(examples: Sequence[Example], vectors: Sequence[npt.NDArray[
     }
 
 
-def _partner_ranks(examples: Sequence[Example], vectors: Sequence[npt.NDArray[np.float32]]) -> npt.NDArray[np.int64]:
-    first, second = (np.stack([part[side] for part in vectors]) for side in (0, 1))
-    return ranks_of_partners(first, second, [texts_of_group(example)[1] for example in examples])
+def _partner_ranks(examples: Sequence[Example], predictions: Sequence[SimilarityPrediction]) -> npt.NDArray[np.int64]:
+    names = [texts_of_group(example)[1] for example in examples]
+    lengths = [prediction.lengths for prediction in predictions if prediction.lengths is not None]
+    if not lengths:
+        first, second = (np.stack([prediction.vectors[side] for prediction in predictions]) for side in (0, 1))
+        return ranks_of_partners(first, second, names)
+    texts = TokenMatrix(np.concatenate([each.vectors for each in predictions]), np.concatenate(lengths))
+    firsts = np.cumsum([0, *map(len, lengths)])[:-1]
+    seconds = texts.select(firsts + 1)
+    return ranks_by(lambda part: max_sim(texts.select(firsts[part]), seconds), names)
 
 
 def _place(example: Example) -> str:

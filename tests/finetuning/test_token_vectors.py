@@ -1,0 +1,200 @@
+"""Vectors of tokens: similarities, losses against sentence-transformers, training, folders, evaluation."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import bertsmith
+from bertsmith.base.core.errors import BertsmithError, ConfigError
+from bertsmith.base.machine.runtime import choose
+from bertsmith.inference.vectors.loading import load_token_embedder
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.heads import token_similarities
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
+from bertsmith.models.parts.batch import Batch, Read
+from bertsmith.recipes.finetuning.settings import FinetuningSettings
+from bertsmith.recipes.finetuning.vector_workload import VectorTraining
+from bertsmith.tasks.encoding.units import micro_batches
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.task import Task
+from bertsmith.tasks.specs.vector_gold import vector_spec
+from bertsmith.training.loop.workload import StepPlan
+from finetuning.test_sparse_vectors import prepared
+from tasks.task_samples import CONFIG, SETTINGS, TOKENIZER, examples_of, write_base_model
+from training.logs import assert_learns
+
+TOKENS = FinetuningSettings(
+    batch_size=16, epochs=1, precision="fp32", dropout=0.0, vectors="tokens", widths="12"
+)  # fmt: skip
+LENGTHS = ([3, 1, 4, 2], [2, 5, 1, 3], [4, 4, 2, 1])  # tokens of queries, of what belongs to them, and what does not
+
+
+def token_task(name: str = "pairs", objective: str = "ranking") -> Task:
+    spec = vector_spec(name, (), SETTINGS)
+    return task_for(dataclasses.replace(spec, objective=objective, vectors="tokens", reads="mean", widths=(12,)))
+
+
+def texts_of(lengths: list[int], seed: int) -> list[torch.Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    vectors = [torch.randn(length, 12, generator=draw, dtype=torch.float64) for length in lengths]
+    return [torch.nn.functional.normalize(text, dim=1).requires_grad_() for text in vectors]
+
+
+def padded(texts: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    mask = torch.zeros(len(texts), max(map(len, texts)), dtype=torch.bool)
+    for row, text in enumerate(texts):
+        mask[row, : len(text)] = True
+    return torch.nn.utils.rnn.pad_sequence(texts, batch_first=True), mask
+
+
+@pytest.mark.parametrize("most", [1, 30, 2**24])
+def test_similarities_and_gradients_are_those_of_each_pair_alone(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(token_similarities, "_MOST_PRODUCTS", most)
+    queries, documents = texts_of(LENGTHS[0], 1), texts_of(LENGTHS[1], 2)
+    ours = token_similarities.token_similarities(torch.cat(queries), LENGTHS[0], torch.cat(documents), LENGTHS[1])
+    expected = torch.stack([torch.stack([(q @ d.T).amax(dim=1).mean() for d in documents]) for q in queries])
+    torch.testing.assert_close(ours, expected)
+    weights = torch.arange(16.0, dtype=torch.float64).view(4, 4)
+    gradients = [torch.autograd.grad((each * weights).sum(), [*queries, *documents]) for each in (ours, expected)]
+    for mine, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, theirs)
+    pairs = token_similarities.similarities_of_pairs(torch.cat(queries), LENGTHS[0], torch.cat(documents), LENGTHS[1])
+    torch.testing.assert_close(pairs, expected.diagonal())
+
+
+@pytest.mark.parametrize("objective", ["ranking", "margin"])
+def test_losses_equal_those_of_sentence_transformers(objective: str) -> None:
+    scoring = pytest.importorskip("sentence_transformers.multi_vector_encoder.scoring")
+    columns = [texts_of(lengths, seed) for seed, lengths in enumerate(LENGTHS)]
+    (queries, query_mask), *others = (padded([text.detach() for text in column]) for column in columns)
+    if objective == "ranking":
+        documents = [text for pair in zip(*columns[1:], strict=True) for text in pair]
+        vectors, mask = padded([text.detach() for text in documents])
+        scores = scoring.colbert_scores(
+            queries, vectors.view(4, 2, -1, 12), query_mask, mask.view(4, 2, -1), length_normalize=True
+        )
+        expected = torch.nn.functional.cross_entropy(scores * 20, torch.arange(4) * 2)
+        targets = torch.arange(12).view(4, 3)
+    else:
+        near, far = (
+            scoring.colbert_scores_pairwise(queries, vectors, query_mask, mask, length_normalize=True)
+            for vectors, mask in others
+        )
+        targets = torch.tensor([0.5, -0.1, 0.3, 0.0], dtype=torch.float64)
+        expected = torch.nn.functional.mse_loss((near - far).double(), targets)
+    units = [text.detach() for unit in zip(*columns, strict=True) for text in unit]
+    loss = VectorTraining.loss_of(token_task("triplets", objective).spec, TOKENS)
+    ours = loss.of(torch.cat(units), torch.full((4,), 3), targets, None, 4, list(map(len, units)))
+    assert float(ours) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_vectors_of_packed_rows_are_those_of_each_row_alone() -> None:
+    model = EncoderForTask(new_encoder(CONFIG), token_task().head, seed=3).double()
+    draw = np.random.default_rng(0)
+    rows = [draw.integers(0, CONFIG.vocab_size, size=size) for size in (5, 1, 9, 3)]
+    batch, places = Batch.from_rows(rows), np.array([0, 2, 5, 6, 8, 14, 15, 17])
+    with torch.no_grad():
+        packed = model(batch, read=Read.at(batch, places))
+        alone = torch.cat([model(Batch.from_rows([row])) for row in rows])
+    torch.testing.assert_close(packed, alone[places])
+    torch.testing.assert_close(packed.norm(dim=1), torch.ones(len(places), dtype=torch.float64))
+    assert packed.shape == (8, 12)
+
+
+def test_cached_gradients_are_those_of_one_large_batch_with_dropout() -> None:
+    task, result = token_task(), []
+    features = task.encode(examples_of("vectors of partners", 20), TOKENIZER, training=True)
+    for micro_tokens in (100_000, 60):
+        config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
+        model = EncoderForTask(new_encoder(config), task.head, seed=3).double()
+        work = VectorTraining(model, task, features, None, TOKENIZER, TOKENS, choose("cpu", "fp64"), seed=5)
+        batches = list(micro_batches(features, np.arange(20), micro_tokens=micro_tokens, device="cpu", step=4))
+        work.begin_step(model, StepPlan(micro_batches=batches, tokens=1, sequences=20))
+        losses = [work.loss(model, batch)[0] for batch in batches]
+        for loss in losses:
+            loss.backward()
+        gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+        result.append((float(sum(losses).detach()), gradients, len(batches)))
+    (whole, gradients, passes), (cut, cut_gradients, several) = result
+    assert (passes, several > 3) == (1, True)
+    assert cut == pytest.approx(whole, rel=1e-9)
+    assert gradients.keys() == cut_gradients.keys()
+    assert "token_projection.weight" in gradients
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(cut_gradients[name], gradient, rtol=1e-6, atol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose model was trained for vectors of tokens."""
+    folder = tmp_path_factory.mktemp("run")
+    job = prepared(write_base_model(folder / "base"), dataclasses.replace(TOKENS, batch_size=8, epochs=20))
+    job.train_once(folder / "run", 1)
+    return folder / "run"
+
+
+def test_a_training_learns_and_writes_a_folder_of_late_interaction(run: Path) -> None:
+    assert_learns(run, 0.9, steps=6)
+    folder = load_any(run / "model")
+    assert folder.metadata.spec is not None
+    assert folder.metadata.spec["vectors"] == "tokens"
+    embedder = load_token_embedder(run / "model", device="cpu")
+    assert embedder.width == 12
+    weight = folder.tensors["token_projection.weight"]
+    np.testing.assert_array_equal(weight, embedder.recipe.weight)
+    assert "rerank(" in (run / "model" / "README.md").read_text()
+
+
+@pytest.mark.usefixtures("quiet_transformers")
+@pytest.mark.filterwarnings("ignore")
+def test_the_folder_gives_equal_vectors_in_sentence_transformers(run: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    theirs = library.MultiVectorEncoder(str(run / "model"), device="cpu")
+    ours = load_token_embedder(run / "model", device="cpu")
+    texts = ["anna rome", "the film . ?", "good " * 40]
+    for matrix, of_side in (
+        (ours.queries(texts), theirs.encode_query(texts, convert_to_numpy=True)),
+        (ours.documents(texts), theirs.encode_document(texts, convert_to_numpy=True)),
+    ):
+        assert matrix.lengths.tolist() == list(map(len, of_side))
+        np.testing.assert_allclose(matrix.vectors, np.concatenate(of_side), atol=1e-5)
+
+
+def test_evaluate_scores_the_folder_as_the_training_did(run: Path, tmp_path: Path) -> None:
+    examples = examples_of("vectors of partners", 24)[16:]
+    records = [{"anchor": example.first, "positive": example.second} for example in examples]
+    (tmp_path / "dev.jsonl").write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
+    scores = bertsmith.evaluate(run / "model", tmp_path / "dev.jsonl", device="cpu").scores
+    assert scores == pytest.approx(json.loads((run / "report.json").read_text())["scores"])
+    with pytest.raises(BertsmithError, match="one vector per text, for clustering"):
+        bertsmith.evaluate(run / "model", tmp_path / "dev.jsonl", task="clustering", device="cpu")
+
+
+def test_a_model_with_vectors_of_tokens_is_trained_again_in_its_width(run: Path) -> None:
+    again = prepared(str(run / "model"), dataclasses.replace(TOKENS, widths=None))
+    model = again.started_model(1)
+    np.testing.assert_array_equal(
+        model.state_dict()["token_projection.weight"], load_any(run / "model").tensors["token_projection.weight"]
+    )
+    with pytest.raises(ConfigError, match="--widths 12, the width of the vectors of tokens that the model has"):
+        prepared(str(run / "model"), dataclasses.replace(TOKENS, widths="16"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"widths": "16,8"}, "a number as --widths, for vectors of tokens; found '16,8'"),
+        ({"reads": "max"}, "reads as mean with --vectors tokens; found max"),
+        ({"vector_loss": "softmax"}, "vector_loss ranking for the task pairs with --vectors tokens; found softmax"),
+    ],
+)
+def test_settings_that_do_not_fit_vectors_of_tokens_are_refused_in_one_line(
+    settings: dict[str, str], expected: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        prepared(write_base_model(tmp_path / "base"), dataclasses.replace(TOKENS, **settings))
