@@ -1,6 +1,6 @@
 """Vectors trained here for search: static vectors of the starter, from questions and from the collection itself.
 
-    python benchmarks/retrieval_training.py --data DIR --work DIR [--seeds 1 2 3]
+    python benchmarks/retrieval_training.py --data DIR --work DIR [--seeds 1 2 3] [--model MODEL --forms dense tokens]
 
 Cranfield (DIR/retrieval/cranfield) has 1,400 abstracts, and 225 queries with judgements, from which nothing is learned.
 The starter's word vectors become static vectors, weighted by the frequencies in the abstracts. They are trained with
@@ -12,11 +12,16 @@ both         the questions first, then the collection
 
 and searched alone and together with BM25 (ranks fused), as `bertsmith search --judgements` does. Scores: nDCG@10 with
 linear gains, recall@100, MRR@10. Trainings are in WORK, cells in the file of results; neither are repeated.
+
+With --forms, MODEL is fine-tuned instead, once for each form of its vectors (`finetune --vectors`), on the first
+PAIRS_OF_FORMS pairs of the collection in a random order. Those whose tokens have vectors also re-rank the best 100
+passages of BM25. The result is a file of its own.
 """
 
 import argparse
 import json
 import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,12 +30,14 @@ from harness import RESULTS, machine, machine_label, write_result
 
 import bertsmith
 from bertsmith.app.library.retrieval import score_searches
+from bertsmith.base.core.randomness import generator
 from bertsmith.base.storage.files import read_json
 from bertsmith.inference.search.passages import read_text_set
 
 RATE, BATCH, MAX_LENGTH = 3e-3, 256, 256
 EPOCHS = {"collection": 4.0, "questions": 2.0}
 SCORES = ("ndcg@10", "recall@100", "mrr@10")
+PAIRS_OF_FORMS, RATE_OF_FORMS, BATCH_OF_FORMS, LENGTH_OF_FORMS = 2816, 5e-5, 32, 128
 _SENTENCES = re.compile(r"(?<=[.?!])\s+")
 Pair = tuple[str, str]
 
@@ -70,6 +77,37 @@ def write_pairs(path: Path, pairs: Sequence[Pair]) -> Path:
     return path
 
 
+def compare_forms(options: argparse.Namespace, pairs: Sequence[Pair], described: dict[str, Any]) -> None:
+    """Trains a model for each form of vectors and writes how it searches, next to the untrained model."""
+    name = f"retrieval_training_forms_{machine_label(described)}"
+    path = RESULTS / f"{name}.json"
+    cells: dict[str, Any] = read_json(path)["cells"] if path.exists() else {}
+    chosen = generator(1, "pairs").permutation(len(pairs))[:PAIRS_OF_FORMS]
+    file = write_pairs(options.work / "pairs_of_forms.tsv", [pairs[number] for number in chosen])
+    for form, seed in [("untrained", 1), *((form, seed) for form in options.forms for seed in options.seeds)]:
+        key, out = f"{form}, seed {seed}", options.work / f"{form}-{seed}"
+        if key in cells:
+            continue
+        start = time.process_time()
+        if form != "untrained" and not (out / "report.json").is_file():
+            bertsmith.finetune(
+                options.model, "pairs", out, train=file, seeds=1, seed=seed, vectors=form, baselines=False, epochs=1.0,
+                learning_rate=options.rate or RATE_OF_FORMS, batch_size=BATCH_OF_FORMS, max_length=LENGTH_OF_FORMS,
+                precision="fp32", keep="last", evaluate_every=10**6, resume=out.is_dir(),
+            )  # fmt: skip
+        seconds = time.process_time() - start
+        model = options.model if form == "untrained" else out / "model"
+        start = time.process_time()
+        cells[key] = searched(options.data, model)
+        if form == "tokens":
+            cells[key] |= searched(options.data, None, system="bm25", rerank=model)
+        cells[key]["seconds"] = {"training": round(seconds), "searches": round(time.process_time() - start)}
+        print(key, cells[key], flush=True)
+        settings = {"model": Path(options.model).name, "pairs": PAIRS_OF_FORMS, "rate": options.rate or RATE_OF_FORMS}
+        settings |= {"batch": BATCH_OF_FORMS, "max_length": LENGTH_OF_FORMS, "epochs": 1}
+        write_result(name, {"machine": described, "settings": settings, "cells": cells})
+
+
 def main() -> None:
     """Trains and searches what is missing."""
     options = _options()
@@ -79,6 +117,9 @@ def main() -> None:
     path = RESULTS / f"{name}.json"
     cells: dict[str, Any] = read_json(path)["cells"] if path.exists() else {}
     pairs = {"collection": pairs_of_collection(options.data), "questions": pairs_of_questions(options.data)}
+    if options.forms:
+        compare_forms(options, pairs["collection"], described)
+        return
     files = {source: write_pairs(options.work / f"{source}.tsv", some) for source, some in pairs.items()}
     start = options.work / "static"
     if not start.exists():
@@ -120,12 +161,12 @@ def main() -> None:
             write_result(name, {"machine": described, "settings": settings, "cells": cells})
 
 
-def searched(data: Path, model: Path) -> dict[str, Any]:
-    """The scores of a model on Cranfield: its vectors, BM25, both."""
+def searched(data: Path, model: Path | None, **options: Any) -> dict[str, Any]:
+    """The scores of a model on Cranfield: its vectors, BM25, both; or as the options of the search say."""
     folder = data / "retrieval" / "cranfield"
     searches = score_searches(
         folder / "cran.all.1400.xml", folder / "cran.qry.xml", folder / "cranqrel.trec.txt", judged_by="places",
-        model=model,
+        model=model, **options,
     )  # fmt: skip
     return {name: {key: round(scores.scores[key], 4) for key in SCORES} for name, scores in searches.items()}
 
@@ -135,6 +176,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True, help="folder with retrieval/cranfield and squad")
     parser.add_argument("--work", type=Path, required=True, help="folder of the trainings")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--model", default="", help="with --forms: the model to fine-tune")
+    parser.add_argument("--forms", nargs="+", default=[], help="forms of vectors: dense, sparse, tokens")
     parser.add_argument("--rate", type=float, help="another learning rate, for a try that is not written")
     return parser.parse_args()
 
