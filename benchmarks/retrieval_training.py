@@ -37,7 +37,7 @@ from bertsmith.inference.search.passages import read_text_set
 RATE, BATCH, MAX_LENGTH = 3e-3, 256, 256
 EPOCHS = {"collection": 4.0, "questions": 2.0}
 SCORES = ("ndcg@10", "recall@100", "mrr@10")
-PAIRS_OF_FORMS, RATE_OF_FORMS, BATCH_OF_FORMS, LENGTH_OF_FORMS = 2816, 5e-5, 32, 128
+PAIRS_OF_FORMS, RATE_OF_FORMS, BATCH_OF_FORMS, LENGTH_OF_FORMS = 1024, 5e-5, 32, 128
 _SENTENCES = re.compile(r"(?<=[.?!])\s+")
 Pair = tuple[str, str]
 
@@ -93,7 +93,7 @@ def compare_forms(options: argparse.Namespace, pairs: Sequence[Pair], described:
             bertsmith.finetune(
                 options.model, "pairs", out, train=file, seeds=1, seed=seed, vectors=form, baselines=False, epochs=1.0,
                 learning_rate=options.rate or RATE_OF_FORMS, batch_size=BATCH_OF_FORMS, max_length=LENGTH_OF_FORMS,
-                precision="fp32", keep="last", evaluate_every=10**6, resume=out.is_dir(),
+                precision="fp32", keep="last", evaluate_every=10**6, micro_tokens=8192, resume=out.is_dir(),
             )  # fmt: skip
         seconds = time.process_time() - start
         model = options.model if form == "untrained" else out / "model"

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.tasks.datasets.examples import DocumentExample, WordSpan
+from bertsmith.tasks.metrics.token_vectors import TokenMatrix, max_sim
 from bertsmith.tasks.specs.task import Prediction
 
 _MOST_SHOWN = 20  # labels in a line
@@ -486,7 +487,6 @@ class SimilarityPrediction(Prediction):
 
         In place of a cosine: the mean over the tokens of the first text of the largest cosine with a token of another.
         """
-        from bertsmith.tasks.metrics.token_vectors import TokenMatrix, max_sim
 
         texts, others = TokenMatrix(vectors, lengths), np.arange(1, len(lengths))
         values = max_sim(texts.select(np.zeros(1, dtype=np.int64)), texts.select(others), is_mean=True)
