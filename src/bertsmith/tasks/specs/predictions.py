@@ -487,7 +487,6 @@ class SimilarityPrediction(Prediction):
 
         In place of a cosine: the mean over the tokens of the first text of the largest cosine with a token of another.
         """
-
         texts, others = TokenMatrix(vectors, lengths), np.arange(1, len(lengths))
         values = max_sim(texts.select(np.zeros(1, dtype=np.int64)), texts.select(others), is_mean=True)
         first, *rest = values[0].tolist() or [1.0]
