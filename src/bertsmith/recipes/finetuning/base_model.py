@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Collection
 from typing import Any
 
-from bertsmith.base.core.errors import nearest
+from bertsmith.base.core.errors import nearest, some
 from bertsmith.base.core.progress import warn
 from bertsmith.base.core.settings import require
 from bertsmith.models.checkpoints.model_folder import ModelFolder
@@ -13,11 +13,17 @@ from bertsmith.models.heads.vector_forms import DENSE, TOKEN_WIDTH, VECTOR_FORMS
 from bertsmith.models.model_files.metadata import OF_VECTORS, SIMILARITY
 from bertsmith.models.parts.head_inputs import ATTENTION, BILSTM, READERS
 from bertsmith.models.parts.part_names import TOKEN_PROJECTION
-from bertsmith.recipes.finetuning.settings import ENCODER, PROBE, RANDOM, SHARED, FinetuningSettings
+from bertsmith.recipes.finetuning.settings import ENCODER, KEPT, PROBE, RANDOM, SHARED, FinetuningSettings
 from bertsmith.tasks.specs.kinds import task_for
-from bertsmith.tasks.specs.task import GENERATION, TaskSpec
+from bertsmith.tasks.specs.task import BY_NAME, GENERATION, TaskSpec
+from bertsmith.tasks.task_data.spec_of_model import spec_of_head
 from bertsmith.text.tokenizers.pack import require_positions
 
+# What a spec says of its head besides the labels.
+_OF_HEAD = (
+    "reads", "bilstm_cells", "bilstm_layers", "normalize_layers", "activation", "decoder_layers", "shares_layers",
+    "gliner",
+)  # fmt: skip
 # The losses of the tasks of vectors, the default first; those of any task with a teacher besides.
 _LOSSES = {
     "similarity": (COSINE, COSENT),
@@ -67,11 +73,11 @@ def loading_options(folder: ModelFolder, settings: FinetuningSettings) -> dict[s
         changes = {**folder.config.dropout_changes(settings.dropout), "classifier_dropout": None}
     predicts = settings.language_model_loss > 0
     return {
-        "keep_head": False,
+        "keep_head": settings.start == KEPT,
         "changes": changes,
         "reinit_layers": settings.reinit_layers,
         "predicts": predicts,
-        "copies_layers": settings.decoder_start != RANDOM,
+        "copies_layers": settings.decoder_start != RANDOM and settings.start != KEPT,
     }
 
 
@@ -110,7 +116,42 @@ def spec_of_job(spec: TaskSpec, folder: ModelFolder, settings: FinetuningSetting
     Raises:
         ConfigError: the settings do not fit the task.
     """
-    return _read_as_asked(_with_decoder(_with_vectors(_fitted(spec, folder), settings, folder), settings), settings)
+    spec = _with_decoder(_with_vectors(_fitted(spec, folder), settings, folder), settings)
+    return _with_head_of(folder, spec) if settings.start == KEPT else _read_as_asked(spec, settings)
+
+
+def _with_head_of(folder: ModelFolder, spec: TaskSpec) -> TaskSpec:
+    """The spec with the labels and the head of the task that the model was fine-tuned for.
+
+    Raises:
+        ConfigError: it has no such head, or the training file has other labels.
+    """
+    stored, fix = spec_of_head(folder), "use --start random"
+    require(
+        stored is not None and stored.kind == spec.kind,
+        expected=f"a model with a head for {spec.title}, for --start {KEPT}",
+        found="one without a head" if stored is None else f"one for {stored.title}",
+        fix=fix,
+    )
+    assert stored is not None, "it has one"
+    unknown = [] if spec.kind == BY_NAME else [label for label in spec.labels if label not in stored.labels]
+    require(
+        not unknown,
+        expected=f"labels that the model has, for --start {KEPT}: {some(stored.labels)}",
+        found=some(list(map(repr, unknown))),
+        fix=f"rename them with --map, or {fix}",
+    )
+    changed = dataclasses.replace(spec, **{name: getattr(stored, name) for name in _OF_HEAD})
+    if spec.kind != BY_NAME:
+        changed = dataclasses.replace(changed, labels=stored.labels, parents=stored.parents)
+    same = (stored.multi_label, stored.scheme) == (spec.multi_label, spec.scheme)
+    require(
+        same and task_for(changed).head == task_for(stored).head,
+        expected=f"the settings of the head of '{folder.name}', for --start {KEPT}",
+        found="others, such as --long-text or tags of another scheme",
+        fix=f"give those of its training, or {fix}",
+    )
+    return changed
 
 
 def _read_as_asked(spec: TaskSpec, settings: FinetuningSettings) -> TaskSpec:

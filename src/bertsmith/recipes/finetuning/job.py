@@ -43,7 +43,7 @@ from bertsmith.recipes.finetuning.base_model import (
     require_divisible,
     spec_of_job,
 )
-from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings, require_agreement
+from bertsmith.recipes.finetuning.settings import KEPT, FinetuningSettings, RecipeSettings, require_agreement
 from bertsmith.recipes.finetuning.workload import Finetuning
 from bertsmith.recipes.results.finished_run import (
     ADAPTER_FOLDER,
@@ -159,6 +159,8 @@ class FinetuningJob:
         runtime = choose(settings.device, settings.precision)
         runtime.tell()
         task = task_for(spec_of_job(spec, folder, settings))
+        if settings.start == KEPT:
+            settings = dataclasses.replace(settings, reads=task.spec.reads)
         require_base(folder, settings, pooled=task.head.pooled)
         for name in task.ignored_settings():
             warn(f"{name} is ignored: {task.why_ignored(name)}")

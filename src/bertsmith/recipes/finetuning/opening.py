@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from bertsmith.base.core.progress import counted
-from bertsmith.recipes.finetuning.settings import ENCODER, SHARED
+from bertsmith.recipes.finetuning.settings import ENCODER, KEPT, SHARED
 from bertsmith.recipes.results.finished_run import named
 from bertsmith.tasks.specs.task import BY_NAME
 
@@ -24,8 +24,9 @@ def opening_lines(job: "FinetuningJob") -> list[str]:
     examples = f"{len(job.data.train):,} training and {counted(len(job.data.dev), 'dev example')}"
     steps = counted(job.training.steps, "step")
     before = job.folder.metadata.spec
-    top = f"{added:,} new parameters on top"
-    if job.head.is_decoder:
+    is_kept = job.settings.start == KEPT
+    top = f"the model's own head of {added:,} parameters" if is_kept else f"{added:,} new parameters on top"
+    if job.head.is_decoder and not is_kept:
         copied = {
             ENCODER: ", most of them copied from the encoder",
             SHARED: ", whose layers are those of the encoder",
@@ -33,7 +34,11 @@ def opening_lines(job: "FinetuningJob") -> list[str]:
         top = f"a decoder of {added:,} parameters on top{copied}"
     lines = [
         f"{job.task.spec.name}: {examples}, {steps}; {top}"
-        + (f", in place of the base model's head for {before.get('name', 'another task')}" if before else "")
+        + (
+            f", in place of the base model's head for {before.get('name', 'another task')}"
+            if before and not is_kept
+            else ""
+        )
         + (f"; missing from the base model, so randomly initialized: {', '.join(missing)}" if missing else "")
     ]
     if job.training.steps < _FEWEST_STEPS and job.settings.freeze != "body":

@@ -26,9 +26,10 @@ SETFIT = "setfit"
 OF_ONE_TRAINING = (*RECIPES, ULMFIT)  # recipes without a training before
 FINETUNING_RECIPES = (*OF_ONE_TRAINING, SETFIT)
 FREEZE = ("nothing", "embeddings", "body")
-STARTS = ("random", "linear")
+LINEAR, KEPT = "linear", "kept"
 _MANY_STEPS = 10**9  # more than any warm-up
 ENCODER, SHARED, RANDOM = "encoder", "shared", "random"
+STARTS = (RANDOM, LINEAR, KEPT)
 DECODER_STARTS = (ENCODER, SHARED, RANDOM)
 CLASS_WEIGHTS = ("none", "balanced")
 BAG_ALONE = "bag"  # what is kept: the bag of words, without any training
@@ -99,7 +100,8 @@ class FinetuningSettings:
     )
     start: str = help_field(
         "random",
-        "initial values of the new layer: random, or linear: fitted to the vectors of the base model; auto: linear",
+        "initial values of the layer on top: random; linear: fitted to the vectors of the base model; kept: those of "
+        "the model, whose task must be of the same kind and have all labels of the training file; auto: linear",
     )
     decoder_layers: int | None = help_field(
         None, "tasks that write text: layers of the decoder [as many as the encoder has]", most=1000
