@@ -33,6 +33,7 @@ from bertsmith.inference.search.rankings import nearest_vectors
 from bertsmith.tasks.metrics.vectors import unit
 
 WANTED, TOP = 0.95, 10
+STAGES = ("reading:", "words:", "vectors:")
 Search = Callable[[np.ndarray], np.ndarray]
 
 
@@ -196,7 +197,7 @@ def of_command(texts: Path, model: str, queries: int) -> dict[str, Any]:
                 said.seek(0)
                 lines_said = said.read().splitlines()
             result[name] = {
-                "stages": [line for line in lines_said if line.split(":")[0] in ("reading", "words", "vectors")],
+                "stages": [line for line in lines_said if line.startswith(STAGES) and "left" not in line],
                 "processor_seconds": round(usage.ru_utime + usage.ru_stime, 1),
                 "texts": change["added"],
                 "seconds": round(time.monotonic() - started, 1),
@@ -206,10 +207,24 @@ def of_command(texts: Path, model: str, queries: int) -> dict[str, Any]:
         result["bytes_per_text"] = round(_size(folder) / change["rows"])
         words = sum(file.stat().st_size for file in folder.glob("segment-*/words*"))
         result["bytes_per_text_of_words"] = round(words / change["rows"])
-        command = [sys.executable, __file__, "--one", "searches", "--vectors", str(folder), "--queries", str(queries)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        result["searches"] = json.loads(done.stdout)
+        for name, path in (("searches", folder), ("words", texts)):
+            command = [sys.executable, __file__, "--one", name, "--vectors", str(path), "--queries", str(queries)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            result[name] = json.loads(done.stdout)
     return result
+
+
+def of_words(texts: Path) -> dict[str, Any]:
+    """What the words of an index take alone, in this process."""
+    from bertsmith.inference.indexes.words import write_words
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with tempfile.TemporaryDirectory() as folder, open(texts, encoding="utf-8") as lines:
+        spent = time.process_time()
+        write_words(Path(folder), lines)
+        spent = time.process_time() - spent
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"processor_seconds": round(spent, 1), "mib": round((peak - before) / 1024)}
 
 
 def of_searches(folder: Path, queries: int) -> dict[str, Any]:
@@ -279,8 +294,9 @@ def main() -> None:
             centers = random.normal(size=(2000, 64)).astype(np.float32)
             noise = random.normal(size=(options.rows + options.queries, 64)).astype(np.float32)
             np.save(options.vectors, centers[random.integers(2000, size=len(noise))] + 0.7 * noise)
-        if options.one == "searches":
-            print(json.dumps(of_searches(options.vectors, options.queries)))
+        if options.one in ("searches", "words"):
+            is_words = options.one == "words"
+            print(json.dumps(of_words(options.vectors) if is_words else of_searches(options.vectors, options.queries)))
             return
         if options.one:
             print(json.dumps(measured(options.one, options.vectors, options.rows, options.queries, options.threads)))
