@@ -8,8 +8,8 @@ turn ("mixed"), or all name the first one, then all the second one ("one at a ti
 six labels on queries and values, with random numbers: what they answer does not matter for time or memory. Before
 timing, the probabilities of both servers of all adapters are compared.
 
-Time is processor seconds of the servers, clients not counted. Memory is the resident memory of a server after its
-work, and what each further adapter adds to it.
+Time is processor seconds of the servers, clients not counted. Memory is the resident memory of a server after the
+same texts, and what each further adapter adds to it.
 """
 
 import argparse
@@ -124,19 +124,23 @@ def main() -> None:
         adapters = [f"a{number}={folder / f'a{number}' / 'adapter'}" for number in range(options.adapters)]
         sources = {"one, merged": merged[:1], "merged": merged, "shared, two": adapters[:2], "shared": adapters}
         servers = {name: running.enter_context(served(each, threads=1)) for name, each in sources.items()}
-        cases = {}
-        for mix, rows in MIXES.items():
-            texts = pools.texts[rows][: options.texts // (1 if mix == "short" else 4)]
-            cases[mix] = measured(servers, texts, options.adapters, options.rounds)
-            print(mix, json.dumps(cases[mix], indent=1), flush=True)
-        asyncio.run(ask_all(servers["shared, two"], requests_of(texts, ["a0", "a1"] * (len(texts) // 2)), CLIENTS))
-        memory = {name: round(server.resident_mb()) for name, server in servers.items()}
+        memory = {}
+        for name, server in servers.items():
+            rows = [text for each in MIXES.values() for text in pools.texts[each][: options.texts // 4]]
+            in_turn = [f"a{number % len(sources[name])}" for number in range(len(rows))]
+            asyncio.run(ask_all(server, requests_of(rows, in_turn), CLIENTS))
+            memory[name] = round(server.resident_mb())
         more = options.adapters - 1
         each = {
             "merged": round((memory["merged"] - memory["one, merged"]) / more, 1),
             "shared": round((memory["shared"] - memory["shared, two"]) / (more - 1), 1),
         }
-    print(memory, each)
+        print(memory, each, flush=True)
+        cases = {}
+        for mix, rows in MIXES.items():
+            texts = pools.texts[rows][: options.texts // (1 if mix == "short" else 4)]
+            cases[mix] = measured(servers, texts, options.adapters, options.rounds)
+            print(mix, json.dumps(cases[mix], indent=1), flush=True)
     settings = {"clients": CLIENTS, "adapters": options.adapters, "rank": options.rank, "rounds": options.rounds}
     out = f"served_adapters_{machine_label(about)}_torch-{about['packages']['torch']}"
     result = {"machine": about, **settings, "resident_mb": memory, "mb_of_each_further_adapter": each, "cases": cases}

@@ -133,6 +133,14 @@ def upgrade(request: UpgradeRequest) -> Upgrade:
     if request.out is not None:
         require_unused(Path(request.out), "name another folder")
     old, new = (load(source, **request.arguments(load)) for source in (request.old, request.new))
+    result = upgrade_of(request, old, new)
+    if request.out is not None:
+        _write(Path(request.out), result)
+    return result
+
+
+def upgrade_of(request: UpgradeRequest, old: Model, new: Model) -> Upgrade:
+    """The same of models that are loaded, whatever their folders have by now; nothing is written."""
     if old.task != new.task:
         raise CheckpointError(
             expected=f"a model {_task(old)} in '{request.new}', as in '{request.old}'",
@@ -145,13 +153,10 @@ def upgrade(request: UpgradeRequest) -> Upgrade:
         answers, changes = _answers(request, old, new)
         report |= answers
     if old.task is None or request.passages is not None or request.index is not None:
-        searches, moved = _searches(request, has_answers=old.task is not None)
+        searches, moved = _searches(request, old, new)
         report |= searches
         changes = changes or moved
-    result = Upgrade(report=report, changes=changes)
-    if request.out is not None:
-        _write(Path(request.out), result)
-    return result
+    return Upgrade(report=report, changes=changes)
 
 
 def _predictor(model: Model) -> Predictor:
@@ -236,7 +241,7 @@ def _changes(
     return sorted(rows, key=lambda row: (not row["changed"], -row["moved"]))
 
 
-def _searches(request: UpgradeRequest, *, has_answers: bool) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _searches(request: UpgradeRequest, old: Model, new: Model) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """What the report says of searches by vectors, and the queries, those whose passages change most first."""
     column, encoding = request.text_column, request.encoding
     queries = read_text_set(local_path(request.on), kind="queries", text_column=column, encoding=encoding)
@@ -245,7 +250,9 @@ def _searches(request: UpgradeRequest, *, has_answers: bool) -> tuple[dict[str, 
     top = min(TOP, len(passages) - is_own)
     if top < 1:
         raise InputError(expected="two or more passages", found=str(len(passages)), fix="name a larger file")
-    ours, theirs = (load_embedder(source, **request.arguments(load_embedder)) for source in (request.old, request.new))
+    ours, theirs = old._embedder, new._embedder
+    if request.index is not None:  # which names the digest of a file
+        ours, theirs = (load_embedder(each, **request.arguments(load_embedder)) for each in (request.old, request.new))
     first, second = (_nearest(each, queries, passages, top, is_own=is_own) for each in (ours, theirs))
     overlap = np.array([len(set(a) & set(b)) / top for a, b in zip(first, second, strict=True)])
     differs = sum(a[0] != b[0] for a, b in zip(first, second, strict=True))
@@ -264,7 +271,7 @@ def _searches(request: UpgradeRequest, *, has_answers: bool) -> tuple[dict[str, 
         wanted = maker_of(theirs.for_passages().varied(pooling=made_of["pooling"]))  # a search uses that of the index
         reasons = [name for name, value in made_of.items() if value != wanted.get(name)]
         report["index"] = [*(["width"] if width != theirs.width else []), *reasons]
-    if not has_answers:
+    if old.task is None:
         texts = list(queries.texts)
         report["cost"] = _cost(request, lambda each, size: each.embed(texts[:size]), ours, theirs, len(texts))
     moved = [

@@ -1,5 +1,6 @@
 """The ASGI application: all routes of a server for its loaded models."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -13,15 +14,17 @@ from bertsmith.app.server.host_header import AllowedHosts
 from bertsmith.app.server.index_routes import CHANGING
 from bertsmith.app.server.prometheus import CONTENT_TYPE, Metrics
 from bertsmith.app.server.record_routes import ROUTES
-from bertsmith.app.server.refusal import json_response, refused
+from bertsmith.app.server.refusal import RefusalError, json_response, refused
+from bertsmith.app.server.reload import Reload
 from bertsmith.app.server.service import Hosts, Service
 from bertsmith.app.server.settings import ServerSettings
 from bertsmith.base.core.version import __version__
 
 if TYPE_CHECKING:
     from bertsmith.app.library.loading import Served
+    from bertsmith.app.server.reload import Load
 
-_COUNTED = ("/", "/health", "/ready", "/models", "/v1/models", "/metrics", "/docs", "/openapi.json")
+_COUNTED = ("/", "/health", "/reload", "/ready", "/models", "/v1/models", "/metrics", "/docs", "/openapi.json")
 
 
 def create_app(
@@ -30,6 +33,7 @@ def create_app(
     key: str | None = None,
     allowed: AllowedHosts | None = None,
     index_key: str | None = None,
+    load: "Load | None" = None,
 ) -> Gate:
     """The server as an ASGI application.
 
@@ -39,18 +43,20 @@ def create_app(
         key: the API key that requests must send; None to allow all requests.
         allowed: the host names that are answered; None for the loopback names of this machine.
         index_key: the key that requests must send to change an index; None if no index is changed.
+        load: see `Reload`; None for a server whose models stay.
     """
     settings = settings or ServerSettings()
     metrics = Metrics()
     hosts = Hosts(models, settings, metrics)
     service = Service(hosts, settings, metrics)
+    reload = None if load is None else Reload(service, load)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service.set_ready(True)
         yield
         service.set_ready(False)
-        hosts.close()
+        service.close()
 
     app = FastAPI(
         title="Bertsmith",
@@ -65,8 +71,10 @@ def create_app(
     endpoints = {route.path: route.endpoint(service) for route in ROUTES}
     for route in ROUTES:
         app.add_api_route(route.path, endpoints[route.path], **route.document())
-    app.include_router(_watch_router(service))
     changing = () if index_key is None else CHANGING
+    app.include_router(_watch_router(service, reload))
+    if reload is not None:
+        app.include_router(_reload_router(reload, has_key=key is not None))
     bodies = [route.request_schema for route in ROUTES]
     app.include_router(document_router(app, bodies, has_key=key is not None, open_paths=OPEN_PATHS, changing=changing))
     app.include_router(page_router())
@@ -85,6 +93,7 @@ def create_app(
         changing=CHANGING,
         allowed=allowed or AllowedHosts(),
         paths=paths,
+        reload=reload,
     )
 
 
@@ -100,13 +109,43 @@ def _told(status: int, sentence: str) -> Callable[[Request, Exception], Awaitabl
     return handler
 
 
-def _watch_router(service: Service) -> APIRouter:
+def _reload_router(reload: Reload, *, has_key: bool) -> APIRouter:
+    """The route that loads the models again."""
+    router = APIRouter()
+    refusals = {
+        403: "the server has no API key",
+        409: "they are being loaded",
+        422: "they cannot be loaded, or answer too differently; the old ones stay",
+    }
+
+    @router.post(
+        "/reload",
+        summary="Load the models again, from the same folders; replies when the new ones answer.",
+        responses={
+            status: {"model": schemas.ErrorReply, "description": description}
+            for status, description in refusals.items()
+        },
+    )
+    async def reload_models() -> Response:
+        if not has_key:
+            return refused(403, "this route needs a server with --api-key-file; send the process SIGHUP instead")
+        try:
+            await asyncio.shield(reload.begin())
+        except RefusalError as refusal:
+            return refusal.response()
+        return json_response({"reload": reload.state})
+
+    return router
+
+
+def _watch_router(service: Service, reload: Reload | None) -> APIRouter:
     """Routes for monitoring."""
     router = APIRouter()
 
-    @router.get("/health", summary="Whether the process is alive.")
+    @router.get("/health", summary="Whether the process is alive, and the result of the last reload.")
     async def health() -> Response:
-        return json_response({"status": "ok"})
+        last = {} if reload is None or not reload.state else {"reload": reload.state}
+        return json_response({"status": "ok", **last})
 
     @router.get(
         "/ready",

@@ -12,6 +12,7 @@ from bertsmith.app.server.refusal import RefusalError, refused
 
 if TYPE_CHECKING:
     from bertsmith.app.server.host_header import AllowedHosts
+    from bertsmith.app.server.reload import Reload
     from bertsmith.app.server.routes import Endpoint
     from bertsmith.app.server.service import Service
 
@@ -52,6 +53,7 @@ class Gate:
         changing: the paths of requests that change an index.
         allowed: the values of the header Host that are answered.
         paths: paths that get their own metrics label; all others are counted as "other".
+        reload: loads the models again; None for a server whose models stay.
     """
 
     def __init__(
@@ -65,7 +67,9 @@ class Gate:
         changing: Iterable[str] = (),
         allowed: "AllowedHosts",
         paths: Iterable[str],
+        reload: "Reload | None" = None,
     ) -> None:
+        self.reload = reload
         self._app, self._endpoints, self.service, self._paths = app, endpoints, service, frozenset(paths)
         self._key, self._index_key = (None if each is None else each.encode() for each in (key, index_key))
         self._changing, self._allowed = frozenset(changing), allowed
@@ -123,7 +127,8 @@ class Gate:
         if endpoint is None:
             await self._app(scope, receive, send)
         else:
-            await (await endpoint(Request(scope, receive)))(scope, receive, send)
+            with self.service.steady():
+                await (await endpoint(Request(scope, receive)))(scope, receive, send)
 
     def _require_allowed(self, scope: Scope) -> None:
         """Returns if a request may be answered.

@@ -2,16 +2,21 @@
 
 After SIGTERM or Ctrl-C, GET /ready answers 503, and each connection is closed after its reply. After `leave_seconds`
 the server accepts no new connections, finishes the accepted requests, and exits with code 0 (Ctrl-C: 130). A second
-signal closes idle connections immediately.
+signal closes idle connections immediately. SIGHUP loads the models again, see `reload.py`, unless it says that the
+terminal of the server was closed, which ends it.
 """
 
 import asyncio
+import contextlib
+import functools
+import os
 import signal
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
@@ -24,13 +29,18 @@ from bertsmith.app.server.connections import (
     raise_descriptor_limit,
     silence_accept_errors,
 )
+from bertsmith.app.server.gate import Gate
 from bertsmith.app.server.host_header import hosts_of, is_loopback
-from bertsmith.app.server.service import Service
+from bertsmith.app.server.refusal import RefusalError
 from bertsmith.app.server.settings import ServeRequest, ServerSettings
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.parameters import ComputeSettings
 from bertsmith.base.core.progress import tell, warn
 from bertsmith.base.core.settings import require
+
+if TYPE_CHECKING:
+    from bertsmith.app.library.loading import Served
+    from bertsmith.app.library.upgrade import Upgrade
 
 _KEEP_ALIVE = 75  # seconds; longer than clients keep a connection open, so that the client closes it
 _TICKS_A_SECOND = 10  # of uvicorn
@@ -68,15 +78,10 @@ def serve(request: ServeRequest) -> None:
     raise_descriptor_limit(settings.max_connections)
     with _listener(host, request.port, settings) as listener:
         _require_upgrade(request)
-        models = load_indexes(
-            request.index,
-            load_models(request.model, **request.arguments(load_models)),
-            is_changed=index_key is not None,
-            **request.values(ComputeSettings),
-        )
+        models = _loaded(request)
         if key is None and not is_loopback(host):
             warn(f"anyone who can reach {host} can use these models; require a key with --api-key-file")
-        app = create_app(models, settings, key, allowed, index_key)
+        app = create_app(models, settings, key, allowed, index_key, functools.partial(_reloaded, request))
         config = uvicorn.Config(
             app,
             ws="none",
@@ -91,53 +96,141 @@ def serve(request: ServeRequest) -> None:
             timeout_graceful_shutdown=int(settings.request_seconds + settings.read_seconds) + 1,
         )
         shown = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
-        server = _Server(config, app.service, f"serving {', '.join(models)} at {shown}")
+        server = _Server(config, app, f"serving {', '.join(models)} at {shown}")
         # uvicorn raises the signal again after it has stopped, for earlier handlers; that of SIGTERM would kill us.
-        before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+        before = {signal.SIGTERM: signal.signal(signal.SIGTERM, lambda number, frame: None)}
+        if hasattr(signal, "SIGHUP"):
+            before[signal.SIGHUP] = signal.signal(signal.SIGHUP, server.handle_hangup)
         try:
             server.run(sockets=[listener])
         finally:
-            signal.signal(signal.SIGTERM, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _loaded(request: ServeRequest) -> "Mapping[str, Served]":
+    """The models and indexes, by name."""
+    return load_indexes(
+        request.index,
+        load_models(request.model, **request.arguments(load_models)),
+        is_changed=request.index_key_file is not None,
+        **request.values(ComputeSettings),
+    )
 
 
 def _require_upgrade(request: ServeRequest) -> None:
     """Refuses a model in place of --replace that gives too many other answers."""
-    if request.replace is None or request.on is None:
+    if request.on is None:
         return
-    from bertsmith.app.library.upgrade import upgrade  # needs torch
+    number = _number_compared(request)
+    if request.replace is not None:
+        from bertsmith.app.library.upgrade import upgrade  # needs torch
 
-    name, old = name_and_source(request.replace)
-    new = [source for chosen, source in map(name_and_source, request.model) if name in (None, chosen)]
+        old, new = name_and_source(request.replace)[1], name_and_source(request.model[number])[1]
+        changes = upgrade(old, new, on=request.on, most=request.most, **request.values(ComputeSettings))
+        look = f"look at them with `bertsmith upgrade {old} {new} --on {request.on}`; or raise --most"
+        _require_few(changes, request, f"'{old}'", new, look)
+
+
+def _number_compared(request: ServeRequest) -> int:
+    """Which of the models reads the texts of --on."""
+    name = None if request.replace is None else name_and_source(request.replace)[0]
+    numbers = [n for n, source in enumerate(request.model) if name in (None, name_and_source(source)[0])]
     require(
-        len(new) == 1,
-        expected=f"one --model {name or 'NAME'}=DIR in place of --replace {request.replace}",
-        found=str(len(new)),
+        len(numbers) == 1,
+        expected=f"one --model {name or 'NAME'}=DIR in place of --replace {request.replace}"
+        if request.replace is not None
+        else "one --model, whose reloads are compared on --on, or --replace NAME=DIR",
+        found=str(len(numbers)),
         fix="give both the same name, as in --replace NAME=DIR",
     )
-    result = upgrade(old, new[0], on=request.on, most=request.most, **request.values(ComputeSettings))
-    for line in result.lines():
+    return numbers[0]
+
+
+def _require_few(changes: "Upgrade", request: ServeRequest, old: str, new: str, fix: str) -> None:
+    """Refuses a model that gives too many other answers."""
+    for line in changes.lines():
         tell(line)
     require(
-        result.passes,
-        expected=f"at most {request.most:.1%} of the answers of '{old}' to change in '{new[0]}'",
-        found=f"{result.share:.1%}",
-        fix=f"look at them: bertsmith upgrade {old} {new[0]} --on {request.on}; or raise --most",
+        changes.passes,
+        expected=f"at most {request.most:.1%} of the answers of {old} to change in '{new}'",
+        found=f"{changes.share:.1%}",
+        fix=fix,
     )
+
+
+def _folder_state(path: Path) -> list[tuple[int, int] | None]:
+    """What changes where a model folder, or the one in a run, is replaced; nothing for the id of one."""
+    states: list[tuple[int, int] | None] = []
+    for folder in (path, path / "model"):
+        try:
+            state = folder.stat()
+        except OSError:
+            states.append(None)
+        else:
+            states.append((state.st_ino, state.st_mtime_ns))
+    return states
+
+
+def _reloaded(request: ServeRequest, served: "Mapping[str, Served]") -> "Mapping[str, Served]":
+    """The models as their folders have them now.
+
+    Raises:
+        BertsmithError: a model cannot be loaded, its folder changed meanwhile, or it gives too many other answers.
+    """
+    folders = [Path(name_and_source(source)[1]) for source in request.model]
+    before = list(map(_folder_state, folders))
+    models = _loaded(request)
+    for folder, state in zip(folders, before, strict=True):
+        require(
+            _folder_state(folder) == state,
+            expected=f"a model folder that stays as it is while it is read, '{folder}'",
+            found="a change",
+            fix="reload again",
+        )
+    if request.on is not None:
+        from bertsmith.app.library.model import Model
+        from bertsmith.app.library.request import UpgradeRequest
+        from bertsmith.app.library.upgrade import upgrade_of
+
+        number = _number_compared(request)
+        name, source = list(models)[number], name_and_source(request.model[number])[1]
+        old, new = served[name], models[name]
+        if isinstance(old, Model) and isinstance(new, Model):
+            compared = UpgradeRequest(old=source, new=source, on=request.on, most=request.most)
+            fix = "raise --most, or train again"
+            _require_few(upgrade_of(compared, old, new), request, "the served model", source, fix)
+    return models
 
 
 class _Server(uvicorn.Server):
     """A uvicorn server that reports its shutdown while still accepting connections, and closes idle connections."""
 
-    def __init__(self, config: uvicorn.Config, service: Service, greeting: str) -> None:
+    def __init__(self, config: uvicorn.Config, gate: Gate, greeting: str) -> None:
         super().__init__(config)
-        self._service, self._greeting = service, greeting
+        self._gate, self._service, self._greeting = gate, gate.service, greeting
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._terminals = _terminals()
         self._closing_time: float | None = None
         self._silent_since: dict[Any, tuple[Any, float]] = {}
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         silence_accept_errors(asyncio.get_running_loop())
         await super().startup(sockets)
+        self._loop = asyncio.get_running_loop()
         tell(self._greeting)
+
+    def handle_hangup(self, sig: int, frame: FrameType | None) -> None:
+        """Loads the models again; ends the server if its terminal was closed."""
+        if self._terminals - _terminals():
+            self.handle_exit(signal.SIGTERM, frame)
+        elif self._loop is not None:
+            self._loop.call_soon_threadsafe(self._reload)
+
+    def _reload(self) -> None:
+        assert self._gate.reload is not None, "a server that can load its models"
+        with contextlib.suppress(RefusalError):  # one is running
+            self._gate.reload.begin()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._closing_time is None:
@@ -168,6 +261,11 @@ class _Server(uvicorn.Server):
                 connection.shutdown()
             else:
                 self._silent_since[connection] = cycle, since
+
+
+def _terminals() -> set[int]:
+    """Those of the standard streams that are terminals."""
+    return {number for number in range(3) if os.isatty(number)}
 
 
 def _listener(host: str, port: int, settings: ServerSettings) -> socket.socket:

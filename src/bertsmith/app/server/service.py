@@ -1,8 +1,10 @@
 """The models of a server, and the life of a request: limits, waiting for the model, timeouts."""
 
 import asyncio
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
@@ -90,9 +92,13 @@ class Hosts:
         models: by name; if a request names none, the first that can answer is used.
         settings: limits.
         metrics: counters to update.
+
+    Attributes:
+        open_requests: number of requests that these models answer.
     """
 
     def __init__(self, models: "Mapping[str, Served]", settings: ServerSettings, metrics: Metrics) -> None:
+        self.models, self.open_requests = models, 0
         groups: dict[int, dict[str, Served]] = {}
         for name, model in models.items():
             if (shared := shared_encoder_of(model)) is not None:
@@ -133,6 +139,9 @@ class Hosts:
             host.text.close()
 
 
+_hosts: ContextVar[Hosts | None] = ContextVar("hosts", default=None)  # those that answer this request
+
+
 class Service:
     """What all routes of one server share.
 
@@ -149,10 +158,46 @@ class Service:
     """
 
     def __init__(self, hosts: Hosts, settings: ServerSettings, metrics: Metrics) -> None:
-        self.hosts, self.settings, self.metrics = hosts, settings, metrics
+        self._hosts, self.settings, self.metrics = hosts, settings, metrics
         self.held = HeldMemory(settings, metrics)
         self.reader = BodyReader(settings, self.held)
         self.is_ready = self.is_leaving = False
+
+    @property
+    def hosts(self) -> Hosts:
+        """The models: of a request, all the time those that it began with."""
+        return _hosts.get() or self._hosts
+
+    @property
+    def models(self) -> "Mapping[str, Served]":
+        """The models that answer new requests, by name."""
+        return self._hosts.models
+
+    @contextlib.contextmanager
+    def steady(self) -> Iterator[None]:
+        """A context for one request, in which the models are not replaced."""
+        hosts = self._hosts
+        hosts.open_requests += 1
+        token = _hosts.set(hosts)
+        try:
+            yield
+        finally:
+            _hosts.reset(token)
+            hosts.open_requests -= 1
+            self._close_unused(hosts)
+
+    def replace(self, models: "Mapping[str, Served]") -> None:
+        """Answers new requests with other models; the old ones are closed after their last request."""
+        old, self._hosts = self._hosts, Hosts(models, self.settings, self.metrics)
+        self._close_unused(old)
+
+    def _close_unused(self, hosts: Hosts) -> None:
+        if hosts is not self._hosts and not hosts.open_requests:
+            asyncio.get_running_loop().run_in_executor(None, hosts.close)
+
+    def close(self) -> None:
+        """Closes the queues of the models, and waits for running computations."""
+        self._hosts.close()
 
     def set_ready(self, ready: bool) -> None:
         """Sets whether the models accept requests."""

@@ -129,10 +129,14 @@ class ServeRequest(Request, ServerSettings, ComputeSettings):
         metavar="DIR",
     )
     on: str | Path | None = help_field(
-        None, "with --replace: a file of texts, as for `upgrade`", metavar="TEXTS", path=True, kind=Path
+        None,
+        "texts, as for `upgrade`, on which --replace and every reload (SIGHUP, POST /reload) compare the models",
+        metavar="TEXTS",
+        path=True,
+        kind=Path,
     )
     most: float = help_field(
-        0.1, "with --replace: the largest share of answers that may change", least=0, most=1, metavar="SHARE"
+        0.1, "with --on: the largest share of answers that may change", least=0, most=1, metavar="SHARE"
     )
 
     def __post_init__(self) -> None:
@@ -140,5 +144,4 @@ class ServeRequest(Request, ServerSettings, ComputeSettings):
         require(bool(self.model or self.index), expected="models to serve", found="none", fix="name one with --model")
         require_other(self.index_key_file is None or bool(self.index), "--index-key-file", "--index")
         require_other(self.replace is None or self.on is not None, "--replace", "--on")
-        for name in ("on", "most"):
-            require_other(name not in self.given or self.replace is not None, f"--{name}", "--replace")
+        require_other("most" not in self.given or self.on is not None, "--most", "--on")
