@@ -96,7 +96,7 @@ def measured(servers: dict[str, Process], texts: Sequence[str], count: int, roun
     seconds = interleave(sides, rounds, clock=lambda: sum(server.seconds_worked() for server in servers.values()))
     return {
         "largest_difference": difference,
-        "texts_per_second": {
+        "texts_per_processor_second": {
             name: spread([len(texts) / value for value in values]) for name, values in seconds.items()
         },
         "speed_of_shared_mixed_by_that_of": {

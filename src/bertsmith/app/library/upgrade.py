@@ -250,7 +250,7 @@ def _searches(request: UpgradeRequest, old: Model, new: Model) -> tuple[dict[str
     top = min(TOP, len(passages) - is_own)
     if top < 1:
         raise InputError(expected="two or more passages", found=str(len(passages)), fix="name a larger file")
-    ours, theirs = old._embedder, new._embedder
+    ours, theirs = old.embedder, new.embedder
     if request.index is not None:  # which names the digest of a file
         ours, theirs = (load_embedder(each, **request.arguments(load_embedder)) for each in (request.old, request.new))
     first, second = (_nearest(each, queries, passages, top, is_own=is_own) for each in (ours, theirs))
