@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from bertsmith.app.library.loading import load_indexes, load_models, name_and_source
+from bertsmith.app.library.model import Model
+from bertsmith.app.library.request import UpgradeRequest
 from bertsmith.app.server.app import create_app
 from bertsmith.app.server.connections import (
     BACKLOG,
@@ -189,9 +191,7 @@ def _reloaded(request: ServeRequest, served: "Mapping[str, Served]") -> "Mapping
             fix="reload again",
         )
     if request.on is not None:
-        from bertsmith.app.library.model import Model
-        from bertsmith.app.library.request import UpgradeRequest
-        from bertsmith.app.library.upgrade import upgrade_of
+        from bertsmith.app.library.upgrade import upgrade_of  # needs torch
 
         number = _number_compared(request)
         name, source = list(models)[number], name_and_source(request.model[number])[1]
