@@ -15,7 +15,7 @@ linear gains, recall@100, MRR@10. Trainings are in WORK, cells in the file of re
 
 With --forms, MODEL is fine-tuned instead, once for each form of its vectors (`finetune --vectors`), on the first
 PAIRS_OF_FORMS pairs of the collection in a random order. Those whose tokens have vectors also re-rank the best 100
-passages of BM25. The result is a file of its own.
+passages of BM25, and their passages are searched as codes, too. The result is a file of its own.
 """
 
 import argparse
@@ -32,12 +32,18 @@ import bertsmith
 from bertsmith.app.library.retrieval import score_searches
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.storage.files import read_json
-from bertsmith.inference.search.passages import read_text_set
+from bertsmith.inference.search.passages import judgements_for, read_judgements, read_text_set
+from bertsmith.inference.search.request import DEPTH
+from bertsmith.inference.search.retrieval import score_search
+from bertsmith.inference.search.token_codes import BITS, TokenCoder
+from bertsmith.inference.search.token_search import TokenIndex
+from bertsmith.inference.vectors.loading import load_token_embedder
 
 RATE, BATCH, MAX_LENGTH = 3e-3, 256, 256
 EPOCHS = {"collection": 4.0, "questions": 2.0}
 SCORES = ("ndcg@10", "recall@100", "mrr@10")
 PAIRS_OF_FORMS, RATE_OF_FORMS, BATCH_OF_FORMS, LENGTH_OF_FORMS = 1024, 5e-5, 32, 128
+SAMPLE = 512  # passages that centroids are fitted to
 _SENTENCES = re.compile(r"(?<=[.?!])\s+")
 Pair = tuple[str, str]
 
@@ -102,10 +108,42 @@ def compare_forms(options: argparse.Namespace, pairs: Sequence[Pair], described:
         if form == "tokens":
             cells[key] |= searched(options.data, None, system="bm25", rerank=model)
         cells[key]["seconds"] = {"training": round(seconds), "searches": round(time.process_time() - start)}
+        if form == "tokens":
+            cells[key] |= coded(options.data, model)
         print(key, cells[key], flush=True)
         settings = {"model": Path(options.model).name, "pairs": PAIRS_OF_FORMS, "rate": options.rate or RATE_OF_FORMS}
         settings |= {"batch": BATCH_OF_FORMS, "max_length": LENGTH_OF_FORMS, "epochs": 1}
         write_result(name, {"machine": described, "settings": settings, "cells": cells})
+
+
+def coded(data: Path, model: Path) -> dict[str, Any]:
+    """The scores of passages whose tokens are codes, and how many of the best ten without codes they still find."""
+    folder = data / "retrieval" / "cranfield"
+    passages = read_text_set(folder / "cran.all.1400.xml")
+    queries = read_text_set(folder / "cran.qry.xml", kind="queries")
+    judgements = judgements_for(read_judgements(folder / "cranqrel.trec.txt"), queries, "places")
+    plain = TokenIndex.of(passages.texts, load_token_embedder(model, device="cpu"))
+    best = plain.search(queries.texts, 10).places
+    total = sum(len(part.vectors) for part in plain.parts)
+    bytes_of = sum(part.vectors.nbytes for part in plain.parts) / total
+    cells: dict[str, Any] = {"half precision": {"bytes of a token": round(bytes_of), "tokens": total}}
+    for bits in BITS:
+        start = time.process_time()
+        sample = plain.parts[0].select(generator(0, "sample of passages").permutation(len(plain.parts[0]))[:SAMPLE])
+        coder = TokenCoder.fitted(sample.rows(0, len(sample.vectors)), total, bits)
+        index = TokenIndex(embedder=plain.embedder, parts=[coder.encode(part) for part in plain.parts])
+        seconds = time.process_time() - start
+        ranking = index.search(queries.texts, DEPTH)
+        scores = score_search(ranking, queries, passages, judgements).scores
+        kept = [len({*ours} & {*theirs}) / 10 for ours, theirs in zip(ranking.places[:, :10], best, strict=True)]
+        cells[f"{bits} bits"] = {
+            **{key: round(scores[key], 4) for key in SCORES},
+            "of the best 10": round(sum(kept) / len(kept), 4),
+            "bytes of a token": round(sum(part.nbytes for part in index.parts) / total, 1),
+            "centroids": len(coder.centroids),
+            "seconds": round(seconds, 1),
+        }
+    return {"codes": cells}
 
 
 def main() -> None:

@@ -26,6 +26,7 @@ from bertsmith.tasks.specs.vector_gold import vector_spec
 from bertsmith.training.loop.workload import StepPlan
 from finetuning.test_sparse_vectors import prepared
 from tasks.task_samples import CONFIG, SETTINGS, TOKENIZER, examples_of, write_base_model
+from training.interruptions import assert_resumes
 from training.logs import assert_learns
 
 TOKENS = FinetuningSettings(
@@ -148,6 +149,11 @@ def test_a_training_learns_and_writes_a_folder_of_late_interaction(run: Path) ->
     weight = folder.tensors["token_projection.weight"]
     np.testing.assert_array_equal(weight, embedder.recipe.weight)
     assert "rerank(" in (run / "model" / "README.md").read_text()
+
+
+def test_a_training_that_is_killed_resumes_to_the_same_bytes(tmp_path: Path) -> None:
+    settings = dataclasses.replace(TOKENS, batch_size=8, epochs=2, dropout=0.1, micro_tokens=60)
+    assert_resumes(prepared(write_base_model(tmp_path / "base"), settings), tmp_path)
 
 
 @pytest.mark.usefixtures("quiet_transformers")

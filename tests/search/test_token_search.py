@@ -10,11 +10,13 @@ from bertsmith.base.core.errors import BertsmithError, InputError
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.machine.runtime import BATCH_TOLERANCE
 from bertsmith.inference.search import token_search
+from bertsmith.inference.search.token_codes import TokenCoder
 from bertsmith.inference.search.token_search import TokenIndex, TokenScorer
 from bertsmith.inference.vectors.loading import load_token_embedder
 from bertsmith.inference.vectors.token_embedder import TokenEmbedder
 from bertsmith.tasks.metrics import token_vectors
 from bertsmith.tasks.metrics.token_vectors import TokenMatrix, max_sim
+from bertsmith.tasks.metrics.vectors import unit
 from search.late_samples import write_late
 from server.asgi import Client, serve
 
@@ -63,6 +65,43 @@ def test_an_index_ranks_passages_by_their_scores(embedder: TokenEmbedder, monkey
     scores = max_sim(embedder.queries(QUERIES), embedder.documents(PASSAGES))
     assert ranking.places.tolist() == np.argsort(-scores, axis=1, kind="stable").tolist()
     np.testing.assert_allclose(ranking.scores, -np.sort(-scores, axis=1), rtol=2e-3)  # vectors are in half precision
+
+
+def test_codes_of_more_bits_are_nearer_to_their_vectors() -> None:
+    centers = generator(1, "centers").standard_normal((6, 16))
+    noise = generator(2, "noise").standard_normal((600, 16)) * 0.3
+    vectors = unit((centers[np.arange(600) % 6] + noise).astype(np.float32))
+    texts, cosines = TokenMatrix(vectors, np.array([250, 350])), []
+    for bits in (1, 2):
+        coder = TokenCoder.fitted(vectors, 600, bits)
+        codes = coder.encode(texts)
+        assert codes.nbytes == 600 * (4 + 16 * bits // 8)
+        rows = codes.rows(0, 600)
+        np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
+        np.testing.assert_array_equal(codes.rows(240, 260), rows[240:260])
+        left = vectors - coder.centroids[codes.numbers]
+        nearest = np.linalg.norm(vectors[:, None] - coder.centroids[None], axis=2).argmin(axis=1)
+        np.testing.assert_array_equal(codes.numbers, nearest)
+        steps = coder.centroids[codes.numbers] + coder.values[np.searchsorted(coder.borders, left)]
+        np.testing.assert_allclose(rows, unit(steps), atol=1e-6)
+        cosines.append(float((rows * vectors).sum(axis=1).mean()))
+    centroids = unit(coder.centroids)[codes.numbers]
+    assert float((centroids * vectors).sum(axis=1).mean()) < cosines[0] < cosines[1]
+    queries = TokenMatrix(vectors[:7], np.array([3, 4]))
+    plain = max_sim(queries, TokenMatrix(codes.rows(0, 600), texts.lengths))
+    np.testing.assert_allclose(max_sim(queries, codes), plain, rtol=1e-5)
+
+
+@pytest.mark.parametrize("bits", [1, 2])
+def test_passages_as_codes_are_ranked_nearly_as_their_vectors(
+    embedder: TokenEmbedder, monkeypatch: pytest.MonkeyPatch, bits: int
+) -> None:
+    monkeypatch.setattr(token_search, "BLOCK", 2)
+    ranking = TokenIndex.of(PASSAGES, embedder, bits).search(QUERIES, top=5)
+    scores = max_sim(embedder.queries(QUERIES), embedder.documents(PASSAGES))
+    assert sorted(ranking.places[0].tolist()) == [0, 1, 2, 3, 4]
+    of_places = np.take_along_axis(scores, ranking.places, axis=1)
+    np.testing.assert_allclose(ranking.scores, of_places, rtol=0.2)
 
 
 def test_a_scorer_computes_each_passage_once(embedder: TokenEmbedder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,6 +171,15 @@ def test_a_query_that_is_too_long_is_refused_and_a_passage_truncated(folder: Pat
 def test_settings_of_single_vectors_are_refused(folder: Path, passages: Path, options: dict[str, object]) -> None:
     with pytest.raises(BertsmithError, match="one vector per text"):
         bertsmith.search_passages(passages, ["film"], model=folder, device="cpu", **options)
+
+
+def test_bits_of_vectors_of_tokens_need_such_a_model(passages: Path, folder: Path) -> None:
+    with pytest.raises(BertsmithError, match="token_bits` needs a model of late interaction"):
+        bertsmith.search_passages(passages, ["film"], system="bm25", token_bits=2)
+    with pytest.raises(BertsmithError, match="token_bits must be"):
+        bertsmith.search_passages(passages, ["film"], model=folder, token_bits=3)
+    [coded] = bertsmith.search_passages(passages, ["a film"], model=folder, token_bits=2, device="cpu")
+    assert len(coded.passages) == 5
 
 
 def test_a_model_that_gives_single_vectors_ranks_nothing_again(passages: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.parameters import ComputeSettings
 from bertsmith.base.core.progress import tell, warn
 from bertsmith.base.core.requests import path_or_none, takes
-from bertsmith.base.core.settings import require
+from bertsmith.base.core.settings import require, require_other
 from bertsmith.inference.indexes.index import Index, Manifest
 from bertsmith.inference.predictors.loading import load_predictor, said_weak
 from bertsmith.inference.predictors.pair_scorer import PairScorer
@@ -46,7 +46,7 @@ __all__ = ["Hit", "SearchResult", "score_searches", "search_passages"]
 
 _IN_AN_INDEX = ("where", "exact")
 _OF_ONE_VECTOR = ("index", "changes", "approximate", "pooling", "query_prompt", "passage_prompt")
-_OUTSIDE_AN_INDEX = ("index", "changes", "approximate", "text_column", "pooling", "passage_prompt")
+_OUTSIDE_AN_INDEX = ("token_bits", "index", "changes", "approximate", "text_column", "pooling", "passage_prompt")
 
 
 @takes(SearchPassagesRequest)
@@ -152,12 +152,13 @@ def _retriever(request: RetrievalRequest, systems: set[str], asked: Vectors | No
     change = None if request.changes is None else VectorChange.load(Path(request.changes))
     if change is not None and change.warning:
         warn(change.warning)
-    embedder = index = tokens = tokenizer = None
     late = late_folder(request.model) if (needs_vectors or by_pieces) and request.model is not None else None
+    require_other(request.token_bits is None or late is not None, "--token-bits", "a model of late interaction")
+    embedder = index = tokens = tokenizer = None
     if late is not None:
         token_embedder = _token_embedder(late, request)
         tokenizer = token_embedder.encoder.tokenizer
-        tokens = TokenIndex.of(passages.texts, token_embedder) if needs_vectors else None
+        tokens = TokenIndex.of(passages.texts, token_embedder, request.token_bits) if needs_vectors else None
     elif needs_vectors or by_pieces:
         assert request.model is not None, "the request has one"
         path = path_or_none(request.index)

@@ -77,6 +77,13 @@ class RetrievalRequest(Request, ComputeSettings, TableEncoding):
     )
     k1: float = help_field(0.9, "BM25: how much repeated words count")
     b: float = help_field(0.4, "BM25: how much passage length counts, 0 to 1")
+    token_bits: int | None = help_field(
+        None,
+        "with a model of late interaction: bits of each number of the passages' vectors, 1 or 2: what is left of it "
+        "next to the nearest of some centroids [16]",
+        least=1,
+        most=2,
+    )
     text_column: str | None = help_field(None, "column with the text, if it has no common name")
     query_column: str | None = help_field(None, "the same for the file of queries")
     pooling: str | None = help_field(None, "mean, cls, pooler or max [the model's setting]")

@@ -10,8 +10,10 @@ import numpy as np
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import Progress, amount, warn
+from bertsmith.base.core.randomness import generator
 from bertsmith.base.machine.runtime import memory_bytes
 from bertsmith.inference.search.rankings import Ranking, best, joined
+from bertsmith.inference.search.token_codes import TokenCoder, TokenCodes
 from bertsmith.inference.vectors.embedder import BLOCK
 from bertsmith.inference.vectors.token_embedder import TokenEmbedder
 from bertsmith.tasks.encoding.row_encoder import MOST_MEMORY
@@ -20,6 +22,7 @@ from bertsmith.text.tokenizers.encoded import Encoded
 from bertsmith.text.tokenizers.pack import truncation_note
 
 _REMEMBERED = 2**28  # bytes of vectors of passages that were scored
+_SAMPLE = 1024  # passages that centroids are fitted to
 _QUERIES = 64  # that are compared with all passages together
 
 
@@ -29,38 +32,43 @@ class TokenIndex:
 
     Attributes:
         embedder: gives the vectors of queries.
-        passages: in half precision.
+        parts: the passages in several parts, in half precision or as codes.
     """
 
     embedder: TokenEmbedder
-    passages: TokenMatrix
+    parts: Sequence[TokenMatrix | TokenCodes]
 
     @staticmethod
-    def of(texts: Sequence[str], embedder: TokenEmbedder) -> "TokenIndex":
-        """The index of some passages."""
-        before, most = (embedder.cut_texts, embedder.cut_tokens), MOST_MEMORY * memory_bytes() / 2
-        parts: list[TokenMatrix] = []
+    def of(texts: Sequence[str], embedder: TokenEmbedder, bits: int | None = None) -> "TokenIndex":
+        """The index of some passages.
+
+        Args:
+            bits: of each number, as codes; None for half precision.
+        """
+        before, most = (embedder.cut_texts, embedder.cut_tokens), MOST_MEMORY * memory_bytes()
+        coder = None if bits is None else _coder_of(texts, embedder, bits)
+        parts: list[TokenMatrix | TokenCodes] = []
         size = 0
         how = embedder.encoder.runtime.precision
         with Progress("vectors of tokens", total=len(texts), unit="passages", how=how) as progress:
             for start in range(0, len(texts), BLOCK):
                 part = embedder.documents(texts[start : start + BLOCK])
-                parts.append(TokenMatrix(part.vectors.astype(np.float16), part.lengths))
-                size += parts[-1].vectors.nbytes
+                half = TokenMatrix(part.vectors.astype(np.float16), part.lengths)
+                codes = None if coder is None else coder.encode(part)
+                size += half.vectors.nbytes if codes is None else codes.nbytes
+                parts.append(codes or half)
                 expected = size * len(texts) / min(start + BLOCK, len(texts))
-                if 0 < most < expected:  # joining the parts needs room for them a second time
+                if 0 < most < expected:
                     raise ConfigError(
-                        expected=f"at most {amount(most)}B of vectors of tokens, a quarter of the memory",
+                        expected=f"at most {amount(most)}B of vectors of tokens, half of the memory",
                         found=f"about {amount(expected)}B for {len(texts):,} passages",
-                        fix="search by words or by one vector per text, and name this model with --rerank",
+                        fix="use --token-bits 2, or search by words and name this model with --rerank",
                     )
                 progress.advance(min(BLOCK, len(texts) - start), f"{amount(size)}B")
         if cut := embedder.cut_texts - before[0]:
             limit = embedder.most(embedder.recipe.documents)
             warn(truncation_note("passages", limit, cut, embedder.cut_tokens - before[1]))
-        vectors = np.concatenate([part.vectors for part in parts])
-        lengths = np.concatenate([part.lengths for part in parts])
-        return TokenIndex(embedder=embedder, passages=TokenMatrix(vectors, lengths))
+        return TokenIndex(embedder=embedder, parts=parts)
 
     def search(self, queries: Sequence[str], top: int) -> Ranking:
         """The best `top` passages of each query; each passage is compared."""
@@ -70,12 +78,23 @@ class TokenIndex:
         with Progress("comparing tokens", total=len(queries), unit="queries", least=1.0) as progress:
             for start in range(0, len(queries), _QUERIES):
                 asked = embedder.queries(queries[start : start + _QUERIES])
-                parts.append(best(max_sim(asked, self.passages, is_mean=embedder.recipe.is_mean), top))
+                scores = [max_sim(asked, part, is_mean=embedder.recipe.is_mean) for part in self.parts]
+                parts.append(best(np.hstack(scores), top))
                 progress.advance(len(asked))
         if cut := embedder.cut_texts - before[0]:
             most = embedder.most(embedder.recipe.queries)
             warn(truncation_note("queries", most, cut, embedder.cut_tokens - before[1]))
         return joined(parts)
+
+
+def _coder_of(texts: Sequence[str], embedder: TokenEmbedder, bits: int) -> TokenCoder:
+    """The coder for the vectors of some passages, fitted to those of a sample."""
+    chosen = generator(0, "sample of passages").permutation(len(texts))[:_SAMPLE]
+    before = embedder.cut_texts, embedder.cut_tokens
+    sample = embedder.documents([texts[number] for number in chosen])
+    embedder.cut_texts, embedder.cut_tokens = before  # all passages are counted later
+    total = len(sample.vectors) * len(texts) // len(sample)
+    return TokenCoder.fitted(sample.rows(0, len(sample.vectors)), total, bits)
 
 
 class TokenScorer:

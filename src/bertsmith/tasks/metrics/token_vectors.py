@@ -10,7 +10,7 @@ over BERT", section 3.3.
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,17 @@ import numpy.typing as npt
 from bertsmith.text.tokenizers.encoded import offsets_of, places_of
 
 _PRODUCTS = 2**24  # products of vectors in memory at once
+
+
+class Documents(Protocol):
+    """The vectors of P documents, one document after another."""
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """The vectors of each document, at least one, int64 [P]."""
+
+    def rows(self, begin: int, end: int) -> npt.NDArray[np.float32]:
+        """Some consecutive vectors, float32 [end - begin, K]."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,13 +49,17 @@ class TokenMatrix:
     def __iter__(self) -> Iterator[npt.NDArray[np.floating[Any]]]:
         return iter(np.split(self.vectors, np.cumsum(self.lengths)[:-1]))
 
+    def rows(self, begin: int, end: int) -> npt.NDArray[np.float32]:
+        """Some consecutive vectors, float32 [end - begin, K]."""
+        return self.vectors[begin:end].astype(np.float32, copy=False)
+
     def select(self, texts: npt.NDArray[np.int64]) -> "TokenMatrix":
         """Some of the texts, in the given order; `texts` are their indices, int64 [n]."""
         lengths = self.lengths[texts]
         return TokenMatrix(self.vectors[places_of(offsets_of(self.lengths)[:-1][texts], lengths)], lengths)
 
 
-def max_sim(queries: TokenMatrix, documents: TokenMatrix, *, is_mean: bool = False) -> npt.NDArray[np.float32]:
+def max_sim(queries: TokenMatrix, documents: Documents, *, is_mean: bool = False) -> npt.NDArray[np.float32]:
     """The score of every document for every query, float32 [Q, P].
 
     Documents are taken a few at a time, so that memory is bounded.
@@ -52,16 +67,16 @@ def max_sim(queries: TokenMatrix, documents: TokenMatrix, *, is_mean: bool = Fal
     Args:
         is_mean: divide each score by the number of vectors of its query.
     """
-    scores = np.empty((len(queries), len(documents)), dtype=np.float32)
+    scores = np.empty((len(queries), len(documents.lengths)), dtype=np.float32)
     asked, firsts = queries.vectors.astype(np.float32, copy=False).T, offsets_of(queries.lengths)[:-1]
     offsets = offsets_of(documents.lengths)
     if not scores.size:
         return scores
     block = max(_PRODUCTS // max(asked.shape[1], 1), 1)  # vectors of documents
     begin = 0
-    while begin < len(documents):
+    while begin < len(documents.lengths):
         end = max(int(np.searchsorted(offsets, offsets[begin] + block, side="right")) - 1, begin + 1)
-        part = documents.vectors[offsets[begin] : offsets[end]].astype(np.float32, copy=False)
+        part = documents.rows(int(offsets[begin]), int(offsets[end]))
         largest = np.maximum.reduceat(part @ asked, offsets[begin:end] - offsets[begin], axis=0)  # [p, T of queries]
         scores[:, begin:end] = np.add.reduceat(largest, firsts, axis=1).T
         begin = end

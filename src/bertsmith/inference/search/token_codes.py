@@ -1,0 +1,105 @@
+"""Vectors of tokens as codes: the nearest of some centroids, and what is left of each number in one or two bits.
+
+Letters: T vectors, K their width, C centroids, b bits.
+
+Source: Santhanam et al. (2022), "ColBERTv2: Effective and Efficient Retrieval via Lightweight Late Interaction",
+section 3.3.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.cluster import MiniBatchKMeans
+
+from bertsmith.tasks.metrics.token_vectors import TokenMatrix
+from bertsmith.tasks.metrics.vectors import unit
+
+Vectors = npt.NDArray[np.float32]
+BITS = (1, 2)
+_LEAST_VECTORS = 8  # of a sample, for each centroid
+_BLOCK = 2**14  # vectors that are compared with all centroids at a time
+_EPOCHS = 20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenCoder:
+    """Turns vectors into codes, and codes into vectors.
+
+    Attributes:
+        centroids: float32 [C, K].
+        borders: of the 2^b ranges of what is left of a number, float32 [2^b - 1].
+        values: that stand for these ranges, float32 [2^b].
+        bits: b.
+    """
+
+    centroids: Vectors
+    borders: Vectors
+    values: Vectors
+    bits: int
+
+    @staticmethod
+    def fitted(sample: Vectors, total: int, bits: int) -> "TokenCoder":
+        """The coder for `total` vectors like those of a sample.
+
+        There are about 16 sqrt(total) centroids, a power of 2, as in ColBERTv2, or as many as the sample allows.
+        """
+        assert bits in BITS, bits
+        wanted = 2 ** int(math.log2(16 * math.sqrt(max(total, 1))))
+        count = max(1, min(wanted, len(sample) // _LEAST_VECTORS))
+        clusters = MiniBatchKMeans(count, random_state=0, n_init=1, batch_size=4096, max_iter=_EPOCHS).fit(sample)
+        centroids = np.asarray(clusters.cluster_centers_, dtype=np.float32)
+        left = (sample - centroids[_nearest(sample, centroids)]).ravel()
+        steps = np.arange(2**bits)
+        borders, values = np.quantile(left, steps[1:] / 2**bits), np.quantile(left, (steps + 0.5) / 2**bits)
+        return TokenCoder(
+            centroids=centroids, borders=borders.astype(np.float32), values=values.astype(np.float32), bits=bits
+        )
+
+    def encode(self, matrix: TokenMatrix) -> "TokenCodes":
+        """The codes of the vectors of some texts."""
+        vectors = matrix.rows(0, len(matrix.vectors))
+        numbers = _nearest(vectors, self.centroids)
+        ranges = np.searchsorted(self.borders, vectors - self.centroids[numbers]).astype(np.uint8)
+        bits = (ranges[:, :, None] >> np.arange(self.bits, dtype=np.uint8)) & 1
+        left = np.packbits(bits.reshape(len(vectors), -1), axis=1)
+        return TokenCodes(self, numbers.astype(np.uint32), left, matrix.lengths)
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenCodes:
+    """The vectors of N texts as codes.
+
+    Args:
+        coder: that made them.
+        numbers: uint32 [T], the centroid of each.
+        left: uint8 [T, bytes], the ranges of its numbers.
+        lengths: int64 [N], the vectors of each text.
+    """
+
+    coder: TokenCoder
+    numbers: npt.NDArray[np.uint32]
+    left: npt.NDArray[np.uint8]
+    lengths: npt.NDArray[np.int64]
+
+    def rows(self, begin: int, end: int) -> Vectors:
+        """Some consecutive vectors, scaled to length 1, float32 [end - begin, K]."""
+        coder, part = self.coder, slice(begin, end)
+        width = coder.centroids.shape[1]
+        bits = np.unpackbits(self.left[part], axis=1, count=width * coder.bits).reshape(-1, width, coder.bits)
+        ranges = (bits << np.arange(coder.bits, dtype=np.uint8)).sum(axis=2)
+        return unit(coder.centroids[self.numbers[part]] + coder.values[ranges])
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the codes, without those of the coder."""
+        return self.numbers.nbytes + self.left.nbytes
+
+
+def _nearest(vectors: Vectors, centroids: Vectors) -> npt.NDArray[np.int64]:
+    """The number of the nearest centroid of each vector, int64 [T]."""
+    half = (centroids**2).sum(axis=1) / 2
+    blocks = range(0, len(vectors), _BLOCK)
+    parts = [(vectors[start : start + _BLOCK] @ centroids.T - half).argmax(axis=1) for start in blocks]
+    return np.concatenate([np.empty(0, dtype=np.int64), *parts])
