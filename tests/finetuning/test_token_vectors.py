@@ -17,6 +17,7 @@ from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.heads import token_similarities
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.parts.batch import Batch, Read
+from bertsmith.recipes.finetuning.baselines import LINES_FILE
 from bertsmith.recipes.finetuning.settings import FinetuningSettings
 from bertsmith.recipes.finetuning.vector_workload import VectorTraining
 from bertsmith.tasks.encoding.units import micro_batches
@@ -25,7 +26,7 @@ from bertsmith.tasks.specs.task import Task
 from bertsmith.tasks.specs.vector_gold import vector_spec
 from bertsmith.training.loop.workload import StepPlan
 from finetuning.test_sparse_vectors import prepared
-from tasks.task_samples import CONFIG, SETTINGS, TOKENIZER, examples_of, write_base_model
+from tasks.task_samples import BAD, CONFIG, GOOD, SETTINGS, TOKENIZER, examples_of, write_base_model
 from training.interruptions import assert_resumes
 from training.logs import assert_learns
 
@@ -149,6 +150,24 @@ def test_a_training_learns_and_writes_a_folder_of_late_interaction(run: Path) ->
     weight = folder.tensors["token_projection.weight"]
     np.testing.assert_array_equal(weight, embedder.recipe.weight)
     assert "rerank(" in (run / "model" / "README.md").read_text()
+
+
+def test_baselines_of_one_vector_per_text_are_scored_and_prompts_are_those_of_sentence_transformers(
+    tmp_path: Path,
+) -> None:
+    records = [
+        {"anchor": f"{first} {second}", "positive": f"the {second} film {first} ."} for first in GOOD for second in BAD
+    ]
+    file = tmp_path / "pairs.jsonl"
+    file.write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
+    bertsmith.finetune(
+        write_base_model(tmp_path / "base"), "pairs", tmp_path / "run", train=file, dev=file, vectors="tokens",
+        query_prompt="who ? ", seeds=1, epochs=1, precision="fp32",
+    )  # fmt: skip
+    lines = (tmp_path / "run" / LINES_FILE).read_text()
+    assert "cosine of frozen vectors" in lines
+    recipe = load_token_embedder(tmp_path / "run" / "model", device="cpu").recipe
+    assert (recipe.queries.prefix, recipe.documents.prefix, recipe.weight.shape[0]) == ("who ? ", "", 128)
 
 
 def test_a_training_that_is_killed_resumes_to_the_same_bytes(tmp_path: Path) -> None:

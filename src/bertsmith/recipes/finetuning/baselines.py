@@ -30,6 +30,7 @@ import safetensors.numpy
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import Progress, said_once
 from bertsmith.base.storage.files import atomic_file, misfit, read_json, read_json_lines, write_json, write_text
+from bertsmith.models.heads.vector_forms import DENSE
 from bertsmith.recipes.finetuning.bag import bag_of, metadata_of_words, sample_of, up_to
 from bertsmith.recipes.finetuning.job import FinetuningJob
 from bertsmith.recipes.results.baseline_lines import SAVED
@@ -161,7 +162,8 @@ class _Computation:
         assert job.dev is not None, "systems are scored on dev examples"
         self.job, self.dev, self._features = job, job.data.dev, job.dev
         # Shorter vectors (Matryoshka) are what the training is for.
-        self.task = task_for(dataclasses.replace(job.task.spec, widths=())) if job.task.spec.widths else job.task
+        spec = job.task.spec
+        self.task = task_for(dataclasses.replace(spec, widths=(), vectors=DENSE)) if spec.widths else job.task
         self._seed, self._chosen = job.training.seed, sample_of(job)
         self.train = self._examples(self._chosen)
         self._linear: dict[str, LinearModel] = {}

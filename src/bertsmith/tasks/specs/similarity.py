@@ -37,7 +37,7 @@ from bertsmith.models.heads.head_spec import (
     Head,
     PieceWeights,
 )
-from bertsmith.models.heads.vector_forms import DENSE, VECTOR_FORMS, VectorForm
+from bertsmith.models.heads.vector_forms import VECTOR_FORMS, VectorForm
 from bertsmith.models.parts.head_inputs import SKIPPED_PIECES
 from bertsmith.tasks.datasets.examples import TEXTS, Example, TextExample, TripletExample, texts_of_group
 from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Ints, Logits
@@ -76,12 +76,6 @@ class SimilarityTask(Task):
     @property
     def _form(self) -> VectorForm:
         return VECTOR_FORMS[self.spec.vectors]
-
-    def of_vectors(self) -> Task:
-        """The task of dense vectors of the same texts; see `Task.of_vectors`."""
-        if not self._form.of_tokens:
-            return self
-        return SimilarityTask(dataclasses.replace(self.spec, vectors=DENSE, reads="mean", widths=()))
 
     @property
     def head(self) -> Head:
