@@ -116,6 +116,7 @@ def test_numbers_are_those_that_the_owner_gave(
 
 
 @pytest.mark.parametrize(("architecture", "mode", "lstm_layers"), CASES)
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("overlap", ["none", "nested"])
 def test_spans_and_probabilities_are_those_of_gliner(
     tmp_path: Path, architecture: str, mode: str, lstm_layers: int, overlap: str
@@ -205,6 +206,8 @@ def test_the_encoder_of_a_folder_without_one_is_that_of_the_model_it_names(tmp_p
         ({"fuse_layers": True}, "fuse_layers False"),
         ({"embed_ent_token": False}, "embed_ent_token True"),
         ({"post_fusion_schema": "l2l"}, "post_fusion_schema"),
+        ({"encoder_config": [1]}, "encoder_config in .* must be an object"),
+        ({"hidden_size": 10**9}, "hidden_size in .* must be a whole number from 2 to 65536"),
         ({"max_width": "12"}, "max_width in .* must be a whole number from 1"),
         ({"encoder_config": {"model_type": "modernbert"}}, "an encoder bert or deberta-v2 .* found 'modernbert'"),
         ({"num_rnn_layers": 2}, r"reader.lstm.1.right.weight_ih_l0 of shape \[32, 16\] .* found none"),
@@ -221,6 +224,23 @@ def test_models_that_are_not_read_are_refused_by_name(tmp_path: Path, values: di
         folder = write_gliner(tmp_path / "other", **values)
     with pytest.raises(BertsmithError, match=message):
         bertsmith.load(folder)
+
+
+@pytest.mark.parametrize("damage", ["a vector", "another length", "none"])
+def test_a_damaged_layer_of_spans_is_refused(folder: Path, tmp_path: Path, damage: str) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    tensors = load_file(copy / "model.safetensors")
+    name = "span_rep_layer.span_rep_layer.out_project.3.weight"
+    changed = {"a vector": tensors[name][0], "another length": tensors[name][1:]}
+    save_file(
+        {**tensors, name: changed[damage]}
+        if damage != "none"
+        else {other: tensor for other, tensor in tensors.items() if other != name},
+        copy / "model.safetensors",
+    )
+    with pytest.raises(CheckpointError, match=r"reader.of_first.weight of shape .* found none"):
+        load_any(copy)
 
 
 def test_a_missing_tensor_of_the_encoder_is_named_as_it_is_there(folder: Path, tmp_path: Path) -> None:

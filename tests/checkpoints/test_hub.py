@@ -22,6 +22,8 @@ from bertsmith.models.encoders.bert import NAMES
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.model_files.row_json import TOKENIZER_FILES
 from bertsmith.models.model_files.tokenizer_files import read_pipeline
+from checkpoints.gliner_folders import MARKS, tokenizer_there, write_gliner
+from checkpoints.gliner_folders import encoder_of as gliner_encoder
 from tasks.architecture_samples import tokenizer_of, write_byte_level
 
 ID = "google-bert/bert-base-uncased"
@@ -181,6 +183,21 @@ def test_every_file_that_a_tokenizer_is_read_from_is_fetched(hub, tmp_path, addr
     assert names >= {*TOKENIZER_FILES, "config.json", "model.safetensors"}
     assert not names & {"chat_template.jinja", "tokenizer.model.bak"}
     assert not address or (folder.parent / "2_Dense" / "pytorch_model.bin").is_file()
+
+
+def test_a_model_of_gliner_is_fetched_with_the_tokenizer_and_the_shape_of_its_encoder(hub, tmp_path):
+    encoder, named = tmp_path / "encoder", "owner/encoder"
+    tokenizer_there("bert").save_pretrained(encoder)
+    gliner_encoder("bert").config.save_pretrained(encoder)
+    (encoder / "pytorch_model.bin").write_bytes(b"not read")
+    unknown = {"class_token_index": -1, "vocab_size": -1, "encoder_config": None}
+    there = write_gliner(tmp_path / "there", model_name=named, **unknown)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (there / name).unlink()
+    hub.models |= {named: encoder, "owner/spans": there}
+    folder = load_any("owner/spans", cache=tmp_path / "cache", endpoint=hub.endpoint)
+    assert folder.require_tokenizer().vocabulary.pieces[-3:] == MARKS
+    assert not any(path.endswith("pytorch_model.bin") for path in hub.asked)
 
 
 def test_byte_pairs_without_a_tokenizer_file_are_read_as_from_a_local_folder(hub, tmp_path):

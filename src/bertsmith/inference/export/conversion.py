@@ -128,7 +128,8 @@ def _write_onnx(
         raise ConfigError(
             expected="a head of the linear kind, for --to onnx",
             found="one with a layer in front of the output layer, over hidden states or windows",
-            fix="serve it with bertsmith, or fine-tune with --reads mean",
+            fix="serve it with bertsmith"
+            + ("" if spec is not None and spec.gliner is not None else ", or fine-tune with --reads mean"),
         )
     if not folder.config.has_graph:
         needed = f"a Transformer encoder, not {folder.config.display_name}"

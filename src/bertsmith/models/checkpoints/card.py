@@ -451,6 +451,8 @@ def _commands(metadata: ModelMetadata, head: str = "") -> tuple[str, str]:
         line, call = line + "\\tAnother text.", call.replace('"A text."', '("A text.", "Another text.")')
     quote = "'" if '"' in line else '"'
     command = f"printf {quote}{line}\\n{quote} | bertsmith predict --model ."
+    if metadata.task == "entities-by-name":
+        command += " --labels person,place"
     if head:
         command += f" --head my_head.py:{head}"
         load = f'bertsmith.load(".", head={head})'

@@ -73,14 +73,14 @@ _READ: Mapping[str, tuple[Any, ...]] = {
     "span_encoder_config": (None,),
     "precomputed_prompts_mode": (None, False),
 }
-# Sizes and ids: what holds if nothing is said, and the least.
-_SIZES: Mapping[str, tuple[int, int]] = {
-    "hidden_size": (512, 2),
-    "max_width": (12, 1),
-    "max_len": (384, 1),
-    "num_rnn_layers": (1, 0),
-    "class_token_index": (-1, -1),
-    "vocab_size": (-1, -1),
+# Sizes and ids: what holds if nothing is said, the least and the most.
+_SIZES: Mapping[str, tuple[int, int, int]] = {
+    "hidden_size": (512, 2, 2**16),
+    "max_width": (12, 1, 1000),
+    "max_len": (384, 1, 10**6),
+    "num_rnn_layers": (1, 0, 100),
+    "class_token_index": (-1, -1, 10**9),
+    "vocab_size": (-1, -1, 10**9),
 }
 
 
@@ -166,10 +166,13 @@ def _sizes(values: Mapping[str, Any], path: Path) -> dict[str, int]:
                 found=repr(value)[:60],
                 fix=_OTHERWISE,
             )
-    sizes = {name: values.get(name, usual) for name, (usual, _) in _SIZES.items()}
+    sizes = {name: values.get(name, usual) for name, (usual, _, _) in _SIZES.items()}
     for name, value in sizes.items():
-        if type(value) is not int or value < _SIZES[name][1]:
-            raise ConfigError.must_be(f"{name} in '{path}'", f"a whole number from {_SIZES[name][1]}", value)
+        _, least, most = _SIZES[name]
+        if type(value) is not int or not least <= value <= most:
+            raise ConfigError.must_be(f"{name} in '{path}'", f"a whole number from {least} to {most}", value)
+    if not isinstance(values.get("encoder_config") or {}, dict):
+        raise ConfigError.must_be(f"encoder_config in '{path}'", "an object", values["encoder_config"])
     return sizes
 
 
@@ -240,18 +243,21 @@ def _in_parts(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
         elif not layer.startswith(_OUT):
             result[f"{_HEAD[layer]}.{kind}" if layer in _HEAD else name] = tensor
     weight, bias = f"{_OUT}.weight", f"{_OUT}.bias"
+    shapes = {name: tuple(tensor.shape) for name, tensor in stored.items() if name.startswith(f"{_OUT}.")}
+    if any(len(shapes[name]) != (2 if name.endswith("weight") else 1) for name in shapes):
+        return result
     if weight in stored and bias in stored:  # "marker"
         both, to_label = _with_negatives(stored[weight]), torch.eye(len(stored[weight]))
         bias_of_last, weights = _with_negatives(stored[bias]), torch.cat([to_label, -to_label, 0 * to_label[:1]])
-    elif all(name in stored for name in _LAYERS):
+    elif all(name in stored for name in _LAYERS) and shapes[_LAYERS[2]][:1] == shapes[_LAYERS[3]]:
         both, bias_of_last, after, bias_after = (stored[name] for name in _LAYERS)
         weights = torch.cat([after.T, bias_after[None]])
     else:
         return result
-    first, last = both.chunk(2, dim=1)
+    half = both.shape[1] // 2
     of_both = {
-        "of_first.weight": first,
-        "of_last.weight": last,
+        "of_first.weight": both[:, :half],
+        "of_last.weight": both[:, half:],
         "of_last.bias": bias_of_last,
         "weights.weight": weights,
     }

@@ -83,7 +83,9 @@ def opening_of(
         return Opening(tensors_of=tensors_of, only_here="a decoder on the encoder")
     if metadata.task in ONLY_HERE:
         only_here, in_onnx = ONLY_HERE[metadata.task]
-        has_graph = config.has_graph and OWN_HEAD not in parts
+        has_graph = (
+            config.has_graph and OWN_HEAD not in parts and (READER not in parts or metadata.task == "extraction")
+        )
         return Opening(tensors_of=tensors_of, only_here=only_here, in_onnx=in_onnx if has_graph else "")
     has_head = not {"classifier", "span", OWN_HEAD}.isdisjoint(parts)
     if not (task and has_head and config.in_transformers):
