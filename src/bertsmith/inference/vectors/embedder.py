@@ -10,22 +10,28 @@ Source: Reimers and Gurevych (2019), "Sentence-BERT", section 3.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bertsmith.base.core.errors import nearest
 from bertsmith.base.core.settings import require, require_number
+from bertsmith.models.heads.vector_forms import BY_COSINE
 from bertsmith.tasks.encoding.row_encoder import RowEncoder, Vectors
 from bertsmith.tasks.encoding.units import Ints
 from bertsmith.tasks.metrics.vectors import unit
 from bertsmith.text.tokenizers.encoded import Encoded
 from bertsmith.text.tokenizers.pack import pack_rows, require_positions
 
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+
 # Names of prompts, as `encode_query` and `encode_document` of sentence-transformers look for them.
 QUERY_PROMPTS, PASSAGE_PROMPTS = ("query",), ("document", "passage", "corpus")
 NO_PROMPT = "none"
 BLOCK = 1024  # texts that are sorted by length and computed together
+_FEWEST_TEXTS, _MOST_WEIGHTS = 16, 2**24  # of those with sparse vectors
 
 
 class Embedder:
@@ -38,6 +44,7 @@ class Embedder:
         dimensions: how many of the first numbers of each vector are kept; None for all. For models that were trained
             for it (Matryoshka).
         pools_prompt: False: the model leaves its prompt out of the pooling, which is not supported.
+        similarity: how two vectors are compared, see `vector_forms.SCALES`.
         cuts_last: vectors are scaled to length 1 before the other numbers are left out, as sentence-transformers does.
         special_tokens: `[SEP]` and the other special pieces in a text are encoded as such.
 
@@ -61,9 +68,10 @@ class Embedder:
         pools_prompt: bool = True,
         dimensions: int | None = None,
         cuts_last: bool = False,
+        similarity: str = BY_COSINE,
     ) -> None:
         self.encoder, self.pooling, self.normalize = encoder, pooling, normalize
-        self.layers, self.choice = layers, encoder.choice(layers)
+        self.layers, self.choice, self.similarity = layers, encoder.choice(layers), similarity
         encoder.require_pooling(pooling, self.choice)
         limit = encoder.model.max_tokens
         self.max_length = limit if max_length is None else max_length
@@ -119,6 +127,7 @@ class Embedder:
             pools_prompt=self.pools_prompt,
             dimensions=self.dimensions,
             cuts_last=self.cuts_last and normalize is None,
+            similarity=self.similarity,
         )
 
     def for_queries(self, prompt: str | None = None) -> "Embedder":
@@ -183,6 +192,27 @@ class Embedder:
             vectors = unit(vectors)
         vectors = vectors[:, : self.width]
         return (unit(vectors) if self.normalize and not self.cuts_last else vectors), rows.cut_by_row.astype(np.int64)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether a vector has a weight for each piece of the vocabulary, nearly all of them 0."""
+        return self.encoder.is_sparse
+
+    def embed_sparse(self, texts: Sequence[str], advance: Callable[[int], None] | None = None) -> "sp.csr_matrix":
+        """The vectors of texts, float32 [E, width], without their zeros; computed for some texts at a time.
+
+        Args:
+            advance: receives the number of texts done since its last call.
+        """
+        import scipy.sparse as sp
+
+        size, parts = max(_FEWEST_TEXTS, min(BLOCK, _MOST_WEIGHTS // self.width)), []
+        for start in range(0, len(texts), size):
+            part = texts[start : start + size]
+            parts.append(sp.csr_matrix(self.embed(part)))
+            if advance is not None:
+                advance(len(part))
+        return sp.vstack(parts, format="csr") if parts else sp.csr_matrix((0, self.width), dtype=np.float32)
 
     def stream(self, texts: Iterable[str], block: int = BLOCK) -> Iterator[Vectors]:
         """The vectors of any number of texts, float32 [e, width] per block of texts, in order."""

@@ -53,7 +53,7 @@ def load_encoder(
     folder: OnnxFolder | ModelFolder
     built = None
     is_exported = is_onnx_folder(encoder_path)
-    if not is_exported and (early or characters is not None):
+    if not is_exported and (recipe is None or recipe.pieces is None) and (early or characters is not None):
         built = encoder_graph(encoder_path, characters=characters or 0, **compute)
     if built is not None:
         folder = built.folder
@@ -66,6 +66,12 @@ def load_encoder(
         recipe = read_recipe(folder.path, pooled=pooled)
     if recipe is not None and recipe.lowercase and folder.tokenizer is not None:
         folder = dataclasses.replace(folder, tokenizer=lowercased(folder.tokenizer))
+    if recipe is not None and recipe.pieces is not None:
+        from bertsmith.tasks.encoding.piece_encoder import load_piece_encoder
+
+        if isinstance(folder, OnnxFolder):  # of a run, whose model is known to be of this kind only now
+            folder = load_any(folder.path)
+        return load_piece_encoder(folder, recipe.pieces, most_active=recipe.most_active, **compute), recipe
     if isinstance(folder, OnnxFolder):
         if built is None or not early:
             graph = None if built is None else built.graph
@@ -127,6 +133,7 @@ def load_embedder(
         pools_prompt=said.pools_prompt,
         dimensions=cut if dimensions is None else dimensions,
         cuts_last=cut is not None and dimensions is None and normalize is None,
+        similarity=said.similarity,
     )
     return embedder if prompt is None else embedder.varied(prompt=prompt)
 

@@ -16,7 +16,9 @@ from typing import Any
 
 from bertsmith.base.core.errors import CheckpointError, nearest
 from bertsmith.base.storage.files import read_json, read_object, write_json
-from bertsmith.models.heads.head_spec import RELU
+from bertsmith.models.heads.head_spec import PIECE_ACTIVATIONS, PIECE_POOLINGS, RELU, PieceWeights
+from bertsmith.models.heads.vector_forms import BY_COSINE, BY_PRODUCT, SCALES
+from bertsmith.models.parts.head_inputs import MAX
 
 MODULES = "modules.json"
 ABOUT = "config_sentence_transformers.json"
@@ -27,6 +29,9 @@ ARGUMENTS = "model_args"  # in those settings, what `transformers` receives when
 _OLD_ENCODER_SETTINGS = tuple(
     f"sentence_{name}_config.json" for name in ("roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
+_ENCODERS = ("Transformer", "MLMTransformer")  # the second one gives the logits of the masked-LM head
+# Settings of a SpladePooling that change no number.
+_PIECE_SIZES = ("chunk_size", "embedding_dimension", "word_embedding_dimension")
 _WITHOUT_EFFECT = ("Dropout",)  # modules that only training has
 # Settings of modules, by their kind, with the only value that is followed.
 _USUAL: Mapping[str, Mapping[str, Any]] = {
@@ -44,8 +49,9 @@ _USUAL: Mapping[str, Mapping[str, Any]] = {
 _OUTPUTS = {
     "feature-extraction": ("last_hidden_state", "token_embeddings"),
     "sequence-classification": ("logits", "scores"),
+    "fill-mask": ("logits", "token_embeddings"),
 }
-VECTORS_TASK, PAIRS_TASK = _OUTPUTS
+VECTORS_TASK, PAIRS_TASK, PIECES_TASK = _OUTPUTS
 _FOLLOWED = ("max_seq_length", "do_lower_case", "unpad_inputs", "modality_config")  # unpad_inputs changes no number
 _POOLING_FOLDER, _SPLADE_FOLDER = "1_Pooling", "1_SpladePooling"
 QUERY, DOCUMENT = "query", "document"  # names of prompts, as that library looks for them
@@ -77,6 +83,10 @@ class SentenceRecipe:
         prompts: all prompts by their names, such as `query` and `document`.
         pools_prompt: whether the tokens of the prompt are part of the pooling.
         dimensions: how many of the first numbers of each vector are kept, after the normalization; None for all.
+        pieces: how the vectors, weights of pieces, are made of the logits of the masked-LM head (`SparseEncoder`); None
+            for vectors of the encoder's width.
+        most_active: how many of the largest weights of each vector are kept; None for all.
+        similarity: how two vectors are compared, see `vector_forms.SCALES`.
     """
 
     encoder: Path
@@ -88,6 +98,9 @@ class SentenceRecipe:
     prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     pools_prompt: bool = True
     dimensions: int | None = None
+    pieces: PieceWeights | None = None
+    most_active: int | None = None
+    similarity: str = BY_COSINE
 
 
 def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
@@ -98,6 +111,8 @@ def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
     """
     if not (folder / MODULES).exists() or is_cross_encoder(folder):
         return None
+    if pooled and about_of(folder).get("model_type") == SPARSE_ENCODER:
+        return _sparse_recipe(folder)
     if pooled and about_of(folder).get("model_type") in LATE_INTERACTION:
         raise CheckpointError(
             expected=f"a model that gives one vector per text in '{folder}'",
@@ -108,7 +123,7 @@ def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
     for module in modules_of(folder):
         kind, module_folder = _kind(folder, module, pooled=pooled), inside(folder, str(module.get("path", "")))
         kinds.append(kind)
-        if kind == "Transformer":
+        if kind in _ENCODERS:
             encoder = module_folder
         elif kind == "StaticEmbedding":
             encoder, pooling = module_folder, "mean"
@@ -163,6 +178,51 @@ def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
     )
 
 
+def _sparse_recipe(folder: Path) -> SentenceRecipe:
+    """The recipe of a folder whose vectors are weights of pieces."""
+    modules = modules_of(folder)
+    kinds = [_kind(folder, module, pooled=True) for module in modules]
+    encoder, pooling = (inside(folder, str(module.get("path", ""))) for module in (modules[0], modules[-1]))
+    said = encoder_settings(encoder, PIECES_TASK) if kinds[0] in _ENCODERS else {}
+    # A plain encoder has hidden states in place of logits, unless its settings say otherwise.
+    reads_logits = kinds[0] != _ENCODERS[0] or said.get("transformer_task") == PIECES_TASK
+    if kinds not in ([kind, "SpladePooling"] for kind in _ENCODERS) or not reads_logits:
+        raise CheckpointError(
+            expected=f"a masked-LM encoder and a SpladePooling in '{folder / MODULES}'",
+            found=", ".join(kinds) + ("" if reads_logits else f" without the task {PIECES_TASK}"),
+            fix=f"use it as a {SPARSE_ENCODER} of sentence-transformers, or name another model",
+        )
+    path = pooling / "config.json"
+    values = {name: value for name, value in read_object(path).items() if name not in _PIECE_SIZES}
+    how = {"pooling_strategy": MAX, "activation_function": RELU, **values}
+    require_usual(path, values, {name: how[name] for name in ("pooling_strategy", "activation_function")})
+    for name, known in (("pooling_strategy", PIECE_POOLINGS), ("activation_function", PIECE_ACTIVATIONS)):
+        if how[name] not in known:
+            raise CheckpointError(
+                expected=f"{' or '.join(known)} as {name} in '{path}'", found=repr(how[name])[:60], fix="correct it"
+            )
+    about = about_of(folder)
+    prompt, prompts = prompts_of(folder / ABOUT, about)
+    similarity = about.get("similarity_fn_name") or BY_PRODUCT
+    if similarity not in SCALES:
+        raise CheckpointError(
+            expected=f"{' or '.join(SCALES)} as similarity_fn_name in '{folder / ABOUT}'",
+            found=repr(similarity)[:60],
+            fix="name one of these, or another model",
+        )
+    return SentenceRecipe(
+        encoder=encoder,
+        pooling=str(how["pooling_strategy"]),
+        max_length=max_length_of(encoder, said),
+        lowercase=lowercases_texts(encoder, said),
+        prompt=prompt,
+        prompts=prompts,
+        pieces=PieceWeights(pooling=how["pooling_strategy"], activation=how["activation_function"]),
+        most_active=_count(folder / ABOUT, about, "max_active_dims"),
+        similarity=str(similarity),
+    )
+
+
 def is_cross_encoder(folder: Path) -> bool:
     """Whether a folder has a CrossEncoder, whose modules score pairs; see `cross_encoders.py`."""
     kind = about_of(folder).get("model_type")
@@ -176,9 +236,9 @@ def about_of(folder: Path) -> dict[str, Any]:
     """The settings of the model as a whole."""
     about = read_object(folder / ABOUT)
     kind = about.get("model_type")
-    if kind not in (None, SENTENCE_TRANSFORMER, CROSS_ENCODER, *LATE_INTERACTION):
+    if kind not in (None, SENTENCE_TRANSFORMER, CROSS_ENCODER, SPARSE_ENCODER, *LATE_INTERACTION):
         raise CheckpointError(
-            expected=f"a {SENTENCE_TRANSFORMER}, a {CROSS_ENCODER} or a {MULTI_VECTOR} in '{folder}'",
+            expected=f"a {SENTENCE_TRANSFORMER}, {CROSS_ENCODER}, {SPARSE_ENCODER} or {MULTI_VECTOR} in '{folder}'",
             found=f"model_type {kind!r}"[:60],
             fix="use it with sentence-transformers, or only the folder of its encoder",
         )

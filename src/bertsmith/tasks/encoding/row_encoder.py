@@ -81,6 +81,11 @@ class RowEncoder(abc.ABC):
         return True
 
     @property
+    def is_sparse(self) -> bool:
+        """Whether the vector of a row has a weight for each piece of the vocabulary, nearly all of them 0."""
+        return False
+
+    @property
     def reads_last(self) -> bool:
         """Whether the position that represents a row is the last one, as in a left-to-right model."""
         return False

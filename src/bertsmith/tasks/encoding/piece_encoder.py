@@ -1,0 +1,131 @@
+"""An encoder whose vector of a row has a weight for each piece of the vocabulary: a sparse vector, as in SPLADE.
+
+Letters: N rows, V vocabulary.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.progress import Progress, unseen
+from bertsmith.base.machine.runtime import choose_inference
+from bertsmith.base.storage.files import digest_file
+from bertsmith.models.checkpoints.assembly import load_for_task
+from bertsmith.models.checkpoints.int8_scales import recorded_int8
+from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.models.checkpoints.weights import digest_of_tensors
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
+from bertsmith.models.heads.head_spec import Head, PieceWeights
+from bertsmith.models.parts.layer_choice import LayerChoice
+from bertsmith.models.products.prepared import prepare
+from bertsmith.tasks.encoding.engine import TASK
+from bertsmith.tasks.encoding.forward import TorchEngine
+from bertsmith.tasks.encoding.frozen import FrozenEncoder
+from bertsmith.tasks.encoding.row_encoder import RowEncoder, Vectors
+from bertsmith.tasks.encoding.units import Ints, rows_by_first
+from bertsmith.text.tokenizers.pack import PackedRows
+
+
+class PieceEncoder(RowEncoder):
+    """The encoder with its masked-LM head.
+
+    Args:
+        engine: a model whose head has `pieces`.
+        below: the same encoder without the head, for vectors of tokens.
+        most_active: how many of the largest weights of each row are kept; None for all.
+    """
+
+    def __init__(self, engine: TorchEngine, below: FrozenEncoder, most_active: int | None = None) -> None:
+        super().__init__(below.tokenizer, below.runtime, base_digest=below._base_digest, has_pooler=False)
+        self._engine, self._below, self.most_active = engine, below, most_active
+        self.model = _Shown(below, engine.width(TASK), below.model.num_layers, below.model.max_tokens)
+
+    @property
+    def is_sparse(self) -> bool:
+        """See `RowEncoder`."""
+        return True
+
+    @property
+    def attention_maps(self) -> int:
+        """See `RowEncoder`."""
+        return self._below.attention_maps
+
+    @property
+    def complete(self) -> RowEncoder:
+        """See `RowEncoder`."""
+        return self._below
+
+    @property
+    def _how(self) -> PieceWeights:
+        model = self._engine.model
+        assert isinstance(model, EncoderForTask), "a model with a task head"
+        assert model.head.pieces is not None, "a head of pieces"
+        return model.head.pieces
+
+    def settings(self, choice: LayerChoice) -> dict[str, object]:
+        """See `RowEncoder`."""
+        most = {} if self.most_active is None else {"most_active": self.most_active}
+        return {**self._below.settings(choice), "activation": self._how.activation, **most}
+
+    def require_pooling(self, pooling: str, choice: LayerChoice) -> None:
+        """Checks that pooling and layers are those of the model, as there is no other way to these vectors."""
+        if pooling != self._how.pooling or choice.layers != (self.model.num_layers,):
+            raise ConfigError(
+                expected=f"pooling {self._how.pooling} of the last layer, as the model has sparse vectors",
+                found=f"pooling {pooling} of layers {choice.name}",
+                fix="leave them out, or choose a model of dense vectors",
+            )
+
+    def row_vectors(
+        self, rows: PackedRows, choice: LayerChoice, pooling: str = "mean", progress: Progress | None = None
+    ) -> Vectors:
+        """The weights of the pieces for each row, float32 [N, V]; see `RowEncoder`."""
+        advance = unseen if progress is None else (lambda share: progress.advance(share * len(rows)))
+        weights = self._engine.logits(rows_by_first(rows), TASK, advance=advance)
+        if self.most_active is not None and self.most_active < weights.shape[1]:
+            least = np.argpartition(-weights, self.most_active, axis=1)[:, self.most_active :]
+            np.put_along_axis(weights, least, 0.0, axis=1)
+        return weights
+
+    def token_vectors(self, rows: PackedRows, choice: LayerChoice, read: Ints | None = None) -> Vectors:
+        """See `RowEncoder`; of the hidden states."""
+        return self._below.token_vectors(rows, choice, read)
+
+
+class _Shown(NamedTuple):
+    """What the encoder runs, with the width of its vectors."""
+
+    below: FrozenEncoder
+    width: int
+    num_layers: int
+    max_tokens: int
+
+    def register_forward_pre_hook(self, hook: Callable[..., None]) -> Any:
+        """See `Hooked`."""
+        return self.below.model.register_forward_pre_hook(hook)
+
+
+def load_piece_encoder(
+    folder: ModelFolder,
+    pieces: PieceWeights,
+    *,
+    most_active: int | None = None,
+    device: str = "auto",
+    precision: str = "fp32",
+    products: str = "auto",
+) -> PieceEncoder:
+    """The encoder of a model folder with a masked-LM head; see `load_frozen_encoder`."""
+    head = Head(part="classifier", outputs=0, pooled=True, reads="max", is_vector=True, pieces=pieces)
+    loaded = load_for_task(folder, head, keep_head=True, parameters="mapped")
+    runtime = choose_inference(device, precision, products)
+    runtime.tell()
+    weights = folder.path / "model.safetensors"
+    digest = digest_file(weights) if weights.is_file() else digest_of_tensors(folder.tensors)
+    kept, scales, _ = recorded_int8(folder, runtime)
+    prepare(loaded.model.to(runtime.torch_device), runtime, kept, scales)
+    below = FrozenEncoder(
+        loaded.model.encoder, loaded.tokenizer, runtime, base_digest=lambda: digest, has_pooler=False, kept=kept
+    )
+    return PieceEncoder(TorchEngine(loaded.model, runtime), below, most_active)
