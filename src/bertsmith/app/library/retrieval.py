@@ -19,7 +19,7 @@ from bertsmith.inference.indexes.index import Index, Manifest
 from bertsmith.inference.predictors.loading import load_predictor, said_weak
 from bertsmith.inference.predictors.pair_scorer import PairScorer
 from bertsmith.inference.search.bm25 import BM25
-from bertsmith.inference.search.index import Vectors, index_passages
+from bertsmith.inference.search.index import Vectors, index_passages, index_weights
 from bertsmith.inference.search.passages import Judgements, TextSet, judgements_for, read_judgements, read_text_set
 from bertsmith.inference.search.request import (
     BY_WORDS,
@@ -33,7 +33,7 @@ from bertsmith.inference.search.request import (
     is_index,
     require_model,
 )
-from bertsmith.inference.search.retrieval import Retriever, Scorer, SearchScores, score_search, tell_unjudged
+from bertsmith.inference.search.retrieval import Retriever, Scorer, SearchScores, VectorIndex, score_search, tell_unjudged
 from bertsmith.inference.search.token_search import TokenIndex, TokenScorer
 from bertsmith.inference.search.word_cosines import WordCosines
 from bertsmith.inference.search.word_index import WordIndex, Words
@@ -46,6 +46,7 @@ __all__ = ["Hit", "SearchResult", "score_searches", "search_passages"]
 
 _IN_AN_INDEX = ("where", "exact")
 _OF_ONE_VECTOR = ("index", "changes", "approximate", "pooling", "query_prompt", "passage_prompt")
+_OF_DENSE = ("index", "changes", "approximate")  # of vectors of the encoder's width
 _OUTSIDE_AN_INDEX = ("token_bits", "index", "changes", "approximate", "text_column", "pooling", "passage_prompt")
 
 
@@ -154,7 +155,8 @@ def _retriever(request: RetrievalRequest, systems: set[str], asked: Vectors | No
         warn(change.warning)
     late = late_folder(request.model) if (needs_vectors or by_pieces) and request.model is not None else None
     require_other(request.token_bits is None or late is not None, "--token-bits", "a model of late interaction")
-    embedder = index = tokens = tokenizer = None
+    index: VectorIndex | None = None
+    embedder = tokens = tokenizer = None
     if late is not None:
         token_embedder = _token_embedder(late, request)
         tokenizer = token_embedder.encoder.tokenizer
@@ -172,9 +174,15 @@ def _retriever(request: RetrievalRequest, systems: set[str], asked: Vectors | No
     words = Words(tokenizer if by_pieces else None)
     if needs_vectors and tokens is None:
         assert embedder is not None, "a model for the vectors"
-        index = index_passages(passages.texts, of_passages, change=change, path=path, approximate=request.approximate)
-        if request.system != HYBRID and (warning := crowding(index.vectors)):
-            warn(warning)
+        if of_passages.is_sparse:
+            _require_no(request, _OF_DENSE, "for a model of sparse vectors")
+            index = index_weights(passages.texts, of_passages)
+        else:
+            index = dense = index_passages(
+                passages.texts, of_passages, change=change, path=path, approximate=request.approximate
+            )
+            if request.system != HYBRID and (warning := crowding(dense.vectors)):
+                warn(warning)
     return Retriever(
         passages=passages,
         words={name: _index_of_words(name, passages.texts, words, request) for name in by_words},
@@ -237,18 +245,19 @@ def _scorer(request: RetrievalRequest) -> Scorer | None:
 def _require_fit(request: RetrievalRequest, *, is_indexed: bool) -> None:
     """Refuses settings that have no effect in an index, or only in one."""
     idle = _OUTSIDE_AN_INDEX if is_indexed else _IN_AN_INDEX
-    if settings := [name for name in idle if name in request.given]:
-        raise ConfigError(
-            expected=f"settings for passages {'in an index' if is_indexed else 'in a file'}",
-            found=f"--{settings[0].replace('_', '-')}",
-            fix="leave it out",
-        )
+    _require_no(request, idle, f"for passages {'in an index' if is_indexed else 'in a file'}")
     require(
         not is_indexed or (request.system in (VECTORS, BY_WORDS, HYBRID) and request.bm25_words == "words"),
         expected="a search by vectors, by words (bm25) or by both (hybrid) in an index",
         found=f"by {'pieces' if request.bm25_words == 'pieces' else request.system}",
         fix="choose one of these, or name the file of the passages",
     )
+
+
+def _require_no(request: RetrievalRequest, idle: Sequence[str], where: str) -> None:
+    if settings := [name for name in idle if name in request.given]:
+        found = f"--{settings[0].replace('_', '-')}"
+        raise ConfigError(expected=f"settings {where}", found=found, fix="leave it out")
 
 
 def _index_of_words(name: str, texts: Sequence[str], words: Words, request: RetrievalRequest) -> WordIndex:

@@ -5,7 +5,7 @@ Letters: Q queries, P passages, k ranked passages.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -51,8 +51,8 @@ def reranked(scorer: Scorer, queries: Sequence[str], texts: Sequence[str], ranki
 class VectorIndex(Protocol):
     """Passages that can be searched by vectors."""
 
-    def search(self, queries: Vectors, top: int) -> Ranking:
-        """The nearest passages of each query, normalized vectors [Q, D], by cosine."""
+    def search(self, queries: Any, top: int) -> Ranking:
+        """The nearest passages of each query, vectors [Q, D] as `query_vectors` makes them."""
 
 
 class WordSearch(Protocol):

@@ -11,11 +11,10 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.inference.search.rankings import Ranking, best, joined
+from bertsmith.inference.search.inverted_index import InvertedIndex
+from bertsmith.inference.search.rankings import Ranking
 from bertsmith.text.tokenizers.normalize import TextRules, basic_tokens
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
-
-_SCORES_AT_ONCE = 2**24
 
 
 class Words:
@@ -46,8 +45,7 @@ class WordIndex(abc.ABC):
         counts = self._counts(passages, learns=True)
         if not counts.nnz:
             raise InputError(expected="passages with words", found="none", fix="name a file with text")
-        self.num_passages = counts.shape[0]
-        self._weights = self.of_passages(counts).T.tocsr()  # [V, P]
+        self._inverted = InvertedIndex(self.of_passages(counts))
 
     @abc.abstractmethod
     def of_passages(self, counts: sp.csr_matrix) -> sp.csr_matrix:
@@ -63,17 +61,14 @@ class WordIndex(abc.ABC):
 
     def scores(self, queries: Sequence[str]) -> npt.NDArray[np.float64]:
         """The score of every passage for every query, float64 [Q, P]; 0 if they share no word."""
-        asked = self.of_queries(self._counts(queries, learns=False))
-        return np.asarray((asked @ self._weights).toarray())
+        return self._inverted.scores(self._asked(queries))
 
     def search(self, queries: Sequence[str], top: int) -> Ranking:
         """The best `top` passages of each query; passages that share no word with it are not ranked."""
-        size = max(1, _SCORES_AT_ONCE // self.num_passages)
-        parts = []
-        for start in range(0, len(queries), size):
-            scores = self.scores(queries[start : start + size])
-            parts.append(best(np.where(scores > 0, scores, -np.inf), top))
-        return joined(parts)
+        return self._inverted.search(self._asked(queries), top)
+
+    def _asked(self, queries: Sequence[str]) -> sp.csr_matrix:
+        return self.of_queries(self._counts(queries, learns=False))
 
     def _counts(self, texts: Iterable[str], *, learns: bool) -> sp.csr_matrix:
         """Counts of each word in each text, float64 [texts, V]; words that occur in no passage are omitted."""

@@ -27,6 +27,7 @@ class VectorForm:
         has_widths: whether the first numbers of a vector can be a vector of their own.
         of_tokens: whether a text has a vector for each token, see `token_similarities.py`.
         of_pieces: whether it is a weight for each piece of the vocabulary, see `piece_weights.py`.
+        flops: default weights of the regularizer of the first texts of an example and of that of the others.
     """
 
     reads: tuple[str, ...]
@@ -35,6 +36,7 @@ class VectorForm:
     has_widths: bool = False
     of_pieces: bool = False
     of_tokens: bool = False
+    flops: tuple[float, float] = (0.0, 0.0)
 
     def similarity_for(self, objective: str) -> str:
         """How two texts are compared by a model that is trained with an objective."""
@@ -53,6 +55,7 @@ VECTOR_FORMS: Mapping[str, VectorForm] = {
         objectives=(COSINE, COSENT, RANKING, MARGIN),
         similarity=BY_PRODUCT,
         of_pieces=True,
+        flops=(5e-5, 3e-5),  # as in the examples of sentence-transformers
     ),
     TOKENS: VectorForm(
         reads=("mean",),

@@ -34,6 +34,7 @@ class VectorLoss:
         scale: similarities are multiplied by it (cosent, ranking).
         margin: by how much a text that does not belong has to be further away (triplet).
         widths: the loss is the mean over the whole vectors and their first numbers of these widths.
+        flops: weights of the regularizer of the first texts of the units, and of that of the others; see `flops`.
     """
 
     objective: str
@@ -41,11 +42,20 @@ class VectorLoss:
     scale: float = SCALES[BY_COSINE]
     margin: float = 1.0
     widths: Sequence[int] = ()
+    flops: tuple[float, float] = (0.0, 0.0)
 
     @property
     def is_sum(self) -> bool:
         """Whether it is a sum over units, so that each micro-batch has its own share."""
-        return self.objective not in (COSENT, RANKING)
+        return self.objective not in (COSENT, RANKING) and not any(self.flops)
+
+    def regularizer(self, vectors: Tensor, counts: Tensor) -> Tensor | float:
+        """What is added to the loss of vectors [R, V], so that they become sparse."""
+        if not any(self.flops):
+            return 0.0
+        is_first = _are_first(counts, counts.cumsum(0) - counts)
+        of_queries, of_passages = self.flops
+        return of_queries * flops(vectors[is_first]) + of_passages * flops(vectors[~is_first])
 
     def of(
         self,
@@ -121,6 +131,17 @@ class VectorLoss:
     def _similarity(self, first: Tensor, second: Tensor) -> Tensor:
         """The similarity of each of the first texts and the second one in the same row, [U]."""
         return F.cosine_similarity(first, second) if self.similarity == BY_COSINE else (first * second).sum(dim=1)
+
+
+def flops(weights: Tensor) -> Tensor:
+    """The squared mean weights of the pieces, summed: an estimate of the products that a search by them computes.
+
+    Args:
+        weights: [R, V].
+
+    Source: Paria et al. (2020), "Minimizing FLOPs to Learn Efficient Sparse Representations", section 4.
+    """
+    return weights.mean(dim=0).square().sum()
 
 
 def _softmax(parts: Sequence[Tensor], labels: Tensor, layer: nn.Module | None) -> Tensor:

@@ -260,7 +260,10 @@ def _with_vectors(spec: TaskSpec, settings: FinetuningSettings, folder: ModelFol
         ConfigError: the settings do not fit such a task, or ask for it in another task.
     """
     form = VECTOR_FORMS[settings.vectors]
-    has_vector_settings = (settings.vector_loss, settings.widths, settings.vectors) != (None, None, DENSE)
+    of_pieces = (settings.query_flops, settings.passage_flops)
+    has_vector_settings = (settings.vector_loss, settings.widths, settings.vectors, *of_pieces) != (
+        None, None, DENSE, None, None
+    )  # fmt: skip
     if spec.kind not in OF_VECTORS:
         require(
             not has_vector_settings,
@@ -321,6 +324,12 @@ def _require_form(form: VectorForm, settings: FinetuningSettings, folder: ModelF
         expected=f"--vectors {DENSE} for --widths",
         found=settings.vectors,
         fix="leave one of the two out",
+    )
+    require(
+        form.of_pieces or (settings.query_flops, settings.passage_flops) == (None, None),
+        expected="--vectors sparse for --query-flops and --passage-flops",
+        found=settings.vectors,
+        fix="leave them out",
     )
     if not form.of_pieces:
         return

@@ -175,6 +175,13 @@ class FinetuningSettings:
     margin: float = help_field(
         1.0, "--vector-loss triplet: margin by which the negative text must be further away than the positive one"
     )
+    query_flops: float | None = help_field(
+        None,
+        "--vectors sparse: weight of the FLOPS regularizer of the first texts, which keeps the number of their pieces "
+        "small [5e-05]",
+        least=0,
+    )
+    passage_flops: float | None = help_field(None, "the same of the other texts [3e-05]", least=0)
     widths: str | None = help_field(
         None,
         "similarity, pairs, triplets, texts: also train shorter vectors, the first numbers of the "

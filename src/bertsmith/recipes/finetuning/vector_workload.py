@@ -8,6 +8,9 @@ gradient for each vector; then each micro-batch again, with that gradient of its
 memory of a small one. Where several processes share a step, each computes the vectors of all of them in the first pass,
 and those of its own micro-batches in the second.
 
+The weight of the regularizer of sparse vectors grows with the square of the steps, as in Formal et al. (2021), "SPLADE:
+Sparse Lexical and Expansion Model for First Stage Ranking", section 4.1.
+
 Source: Gao et al. (2021), "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", section 3
 (GradCache).
 """
@@ -28,6 +31,9 @@ from bertsmith.tasks.encoding.units import TaskBatch
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.training.loop.workload import StepPlan
 
+# The part of the steps in which the regularizer of sparse vectors grows to its weight: that of sentence-transformers.
+_GROWTH = 1 / 3
+
 
 class VectorTraining(Finetuning):
     """The workload that trains the vectors of texts; see `Finetuning`."""
@@ -38,6 +44,7 @@ class VectorTraining(Finetuning):
         self.vector_loss = self.loss_of(self.task.spec, self.settings)
         if not self.vector_loss.is_sum:
             self.lanes = 1  # micro-batches that wait for each other gain nothing from threads
+        self._growing = 1
         self._layer = self.model.output_layer if self.model.head.outputs else None
         self._gradients: dict[int, Tensor] = {}  # of the vectors of each micro-batch of the step
         self._shares: dict[int, Tensor] = {}
@@ -45,14 +52,27 @@ class VectorTraining(Finetuning):
     @staticmethod
     def loss_of(spec: TaskSpec, settings: FinetuningSettings) -> VectorLoss:
         """The loss of the vectors of a task."""
-        similarity = VECTOR_FORMS[spec.vectors].similarity_for(spec.objective)
+        form = VECTOR_FORMS[spec.vectors]
+        similarity = form.similarity_for(spec.objective)
+        usual = zip((settings.query_flops, settings.passage_flops), form.flops, strict=True)
+        of_queries, of_passages = (weight if chosen is None else chosen for chosen, weight in usual)
         return VectorLoss(
             objective=spec.objective,
             similarity=similarity,
             scale=SCALES[similarity] if settings.scale is None else settings.scale,
             margin=settings.margin,
-            widths=spec.widths if VECTOR_FORMS[spec.vectors].has_widths else (),
+            widths=spec.widths if form.has_widths else (),
+            flops=(of_queries, of_passages),
         )
+
+    def fix_steps(self, total: int) -> None:
+        """Sets the steps in which the weights of the regularizer grow; see `Finetuning`."""
+        super().fix_steps(total)
+        self._growing = max(1, int(total * _GROWTH))
+
+    def share_of_flops(self, step: int) -> float:
+        """The fraction of the weights of the regularizer at a step, the square of the part of its growth."""
+        return min(1.0, step / self._growing) ** 2
 
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
         """The micro-batches of a rank in a step, and those of all ranks if the loss compares their vectors."""
@@ -78,6 +98,7 @@ class VectorTraining(Finetuning):
         total = sum(len(part) for part in counts)
         vectors, of_units, gold = torch.cat(leaves), torch.cat(counts), torch.cat(targets)
         loss = self.vector_loss.of(vectors, of_units, gold, self._layer, total, lengths)
+        loss = loss + self.share_of_flops(everyone[0].step) * self.vector_loss.regularizer(vectors, of_units)
         gradients = torch.autograd.grad(loss, leaves)
         for micro_batch, part, gradient in zip(everyone, counts, gradients, strict=True):
             self._gradients[id(micro_batch)] = gradient
@@ -91,7 +112,9 @@ class VectorTraining(Finetuning):
             assert micro_batch.targets is not None, "what the vectors are compared by"
             counts = _texts_of_units(micro_batch)
             total = micro_batch.step_targets
-            return self.vector_loss.of(vectors, counts, micro_batch.targets, self._layer, total, lengths), {}
+            loss = self.vector_loss.of(vectors, counts, micro_batch.targets, self._layer, total, lengths)
+            share = self.share_of_flops(micro_batch.step)
+            return loss + share * self.vector_loss.regularizer(vectors, counts), {}
         product = (vectors * gradient).sum()
         return product - product.detach() + self._shares.pop(id(micro_batch)), {}
 
