@@ -93,10 +93,16 @@ def test_losses_equal_those_of_sentence_transformers(objective: str, texts: int)
     scores = torch.rand(6, generator=draw, dtype=torch.float64)
     columns = [vectors[position::texts] for position in range(texts)]
     theirs = make(model=torch.nn.Identity()).compute_loss_from_embeddings(columns, scores)
-    work = VectorTraining.loss_of(sparse_task("triplets" if texts == 3 else "similarity", objective).spec, SPARSE)
+    plain = dataclasses.replace(SPARSE, query_flops=0.0, passage_flops=0.0)
+    task = sparse_task("triplets" if texts == 3 else "similarity", objective)
     targets = torch.arange(6 * texts).view(6, texts) if objective == "ranking" else scores
-    ours = work.of(vectors, torch.full((6,), texts), targets, None, 6)
+    arguments = (vectors, torch.full((6,), texts), targets, None, 6)
+    ours = VectorTraining.loss_of(task.spec, plain).of(*arguments)
     assert float(ours) == pytest.approx(float(theirs))
+    regularized = VectorTraining.loss_of(task.spec, dataclasses.replace(SPARSE, query_flops=0.3, passage_flops=0.7))
+    regularizer = losses.FlopsLoss(torch.nn.Identity()).compute_loss_from_embeddings
+    growing = 0.3 * regularizer(columns[0]) + 0.7 * regularizer(torch.cat(columns[1:]))
+    assert float(regularized.of(*arguments, 0.25)) == pytest.approx(float(theirs + 0.25 * growing))
 
 
 def test_a_training_of_sparse_vectors_learns_and_keeps_the_masked_lm_head(tmp_path: Path) -> None:
@@ -108,6 +114,34 @@ def test_a_training_of_sparse_vectors_learns_and_keeps_the_masked_lm_head(tmp_pa
     assert "mlm" in folder.parts
     assert folder.metadata.spec is not None
     assert folder.metadata.spec["vectors"] == "sparse"
+
+
+def test_the_regularizer_grows_with_the_square_of_the_steps_in_the_first_third() -> None:
+    task = sparse_task()
+    features = task.encode(examples_of("vectors of partners", 20), TOKENIZER, training=True)
+    model = EncoderForTask(new_encoder(CONFIG), task.head, seed=3)
+    work = VectorTraining(model, task, features, None, TOKENIZER, SPARSE, choose("cpu", "fp32"), seed=5)
+    work.fix_steps(30)
+    assert [work.share_of_flops(step) for step in (0, 5, 10, 29)] == [0.0, 0.25, 1.0, 1.0]
+
+
+def test_weights_have_the_gradients_of_all_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the largest logits are computed with a graph; the others have no gradient."""
+    monkeypatch.setattr(piece_weights, "_MOST_PRODUCTS", 7)
+    model = EncoderForTask(new_encoder(CONFIG), sparse_task().head, seed=3).double()
+    draw = np.random.default_rng(0)
+    batch = Batch.from_rows([draw.integers(0, CONFIG.vocab_size, size=size) for size in (5, 1, 9)])
+    weights = model(batch)
+    factors = torch.rand(weights.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    (weights * factors).sum().backward()
+    ours = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad(set_to_none=True)
+    rows = model.mlm(model.encoder(batch), model.encoder.word_table).split(list(batch.lengths))
+    ((torch.stack([row.relu().log1p().amax(dim=0) for row in rows])) * factors).sum().backward()
+    theirs = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    assert ours.keys() == theirs.keys()
+    for name, gradient in theirs.items():
+        torch.testing.assert_close(ours[name], gradient)
 
 
 def test_dense_vectors_are_not_named_in_metadata() -> None:

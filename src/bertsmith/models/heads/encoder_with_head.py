@@ -9,7 +9,7 @@ run_pretraining.py; `create_model` in the original run_classifier.py and run_squ
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 import torch.nn.functional as F
@@ -30,6 +30,7 @@ from bertsmith.models.parts.noise import Noise, NoiseOfTexts, dropped
 from bertsmith.models.parts.part_names import BLOCKS, PREFIX, READER, TOKEN_PROJECTION, part_of
 
 if TYPE_CHECKING:
+    from bertsmith.models.heads.piece_heads import PieceHead
     from bertsmith.models.heads.sampled_softmax import PieceSample
     from bertsmith.models.parts.layer_mix import WeightedMix
     from bertsmith.models.parts.memory import Memory
@@ -316,8 +317,9 @@ class EncoderForTask(_OnEncoder):
 
             hidden = concat_of_rows(hidden, batch, self.encoder.read_of_rows(batch))  # [N, 3D]
         elif head.pieces is not None:
-            pieces = self.config.vocab_size
-            hidden = weights_of_rows(head.pieces, hidden, batch.lengths, pieces, self._piece_logits)  # [N, V]
+            hidden = weights_of_rows(
+                head.pieces, hidden, batch.lengths, cast("PieceHead", self.mlm), self.encoder.word_table
+            )  # [N, V]
         elif head.reads == MAX:
             hidden = pool_rows(hidden, batch.lengths, "max")  # [N, D]
         elif head.reads_all:
@@ -363,12 +365,6 @@ class EncoderForTask(_OnEncoder):
         assert isinstance(layer, nn.Linear)
         projected = linear(hidden, layer)
         return F.normalize(projected.to(torch.promote_types(projected.dtype, torch.float32)), dim=1)
-
-    def _piece_logits(self, hidden: Tensor) -> Tensor:
-        """The logits [T, V] of the masked-LM head at hidden states [T, D]."""
-        logits = self.mlm(hidden, self.encoder.word_table)
-        assert isinstance(logits, Tensor)
-        return logits
 
     def encode(
         self, batch: Batch, *, noise: Noise | None = None, dtype: torch.dtype | None = None, frozen: bool = False

@@ -20,33 +20,76 @@ if TYPE_CHECKING:
     from bertsmith.models.parts.config import EncoderConfig
 
 
-class MaskedLMHead(nn.Module):
-    """Maps hidden states to logits over the vocabulary; the decoder is the word table."""
+class PieceHead(nn.Module):
+    """The logits over the vocabulary are products of states with a table: the word table, unless there is another."""
 
     def __init__(self, config: "EncoderConfig") -> None:
         super().__init__()
+
+    def states(self, hidden: Tensor) -> Tensor:
+        """The states [M, E] of hidden states [M, D] that are multiplied with the table."""
+        return hidden
+
+    def table(self, word_table: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The table [V, E] and the bias [V], if there is one."""
+        return word_table, None
+
+    def forward(self, hidden: Tensor, word_table: Tensor) -> Tensor:
+        """Logits [M, V] for hidden states [M, D] and the word table [V, E]."""
+        states, (table, bias) = self.states(hidden), self.table(word_table)
+        return F.linear(states, table.to(states.dtype), None if bias is None else bias.to(states.dtype))
+
+
+class TiedHead(PieceHead):
+    """The logits over the vocabulary are the products with the word table, and nothing else."""
+
+
+class TableHead(PieceHead):
+    """The logits over the vocabulary are the products with the word table, plus a bias for each piece."""
+
+    def __init__(self, config: "EncoderConfig") -> None:
+        super().__init__(config)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def table(self, word_table: Tensor) -> tuple[Tensor, Tensor | None]:
+        """See `PieceHead`."""
+        return word_table, self.bias
+
+
+class MaskedLMHead(PieceHead):
+    """The head of BERT: maps hidden states to states of the width of the word table."""
+
+    def __init__(self, config: "EncoderConfig") -> None:
+        super().__init__(config)
         self.config = config
         width = config.embedding_width
         self.transform = nn.Linear(config.hidden_size, width, bias=config.has_biases)
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=config.has_biases)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
-    def forward(self, hidden: Tensor, word_table: Tensor) -> Tensor:
-        """Logits [M, V] for hidden states [M, D] and the word table [V, E]."""
-        changed = norm(activation(linear(hidden, self.transform), self.config.head_act), self.norm)
-        return F.linear(changed, word_table.to(changed.dtype), self.bias.to(changed.dtype))
+    def states(self, hidden: Tensor) -> Tensor:
+        """See `PieceHead`."""
+        return norm(activation(linear(hidden, self.transform), self.config.head_act), self.norm)
+
+    def table(self, word_table: Tensor) -> tuple[Tensor, Tensor | None]:
+        """See `PieceHead`."""
+        return word_table, self.bias
 
 
-class TableHead(nn.Module):
-    """The logits over the vocabulary are the products with the word table, plus a bias for each piece."""
+class UntiedHead(PieceHead):
+    """The logits over the vocabulary come from an output layer of its own, without a bias."""
 
     def __init__(self, config: "EncoderConfig") -> None:
-        super().__init__()
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        super().__init__(config)
+        self.output = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+
+    def table(self, word_table: Tensor) -> tuple[Tensor, Tensor | None]:
+        """See `PieceHead`."""
+        return self.output.weight, None
 
     def forward(self, hidden: Tensor, word_table: Tensor) -> Tensor:
-        """Logits [M, V] for hidden states [M, D] and the word table [V, D]."""
-        return F.linear(hidden, word_table.to(hidden.dtype), self.bias.to(hidden.dtype))
+        """Logits [M, V] for hidden states [M, D]."""
+        return linear(hidden, self.output)
 
 
 class DirectionsHead(nn.Module):
@@ -80,26 +123,3 @@ class DirectionsHead(nn.Module):
             assert targets is not None
             return sampled_logits(half, self.weight, self.bias, targets, sample)
         return F.linear(half, self.weight.to(half.dtype), self.bias.to(half.dtype))
-
-
-class UntiedHead(nn.Module):
-    """The logits over the vocabulary come from an output layer of its own, without a bias."""
-
-    def __init__(self, config: "EncoderConfig") -> None:
-        super().__init__()
-        self.output = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-
-    def forward(self, hidden: Tensor, word_table: Tensor) -> Tensor:
-        """Logits [M, V] for hidden states [M, D]."""
-        return linear(hidden, self.output)
-
-
-class TiedHead(nn.Module):
-    """The logits over the vocabulary are the products with the word table, and nothing else."""
-
-    def __init__(self, config: "EncoderConfig") -> None:
-        super().__init__()
-
-    def forward(self, hidden: Tensor, word_table: Tensor) -> Tensor:
-        """Logits [M, V] for hidden states [M, D] and the word table [V, D]."""
-        return F.linear(hidden, word_table.to(hidden.dtype))

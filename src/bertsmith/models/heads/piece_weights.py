@@ -1,54 +1,71 @@
 """Sparse vectors of rows: a weight for each piece of the vocabulary, from the logits of the masked-LM head.
 
-The weight of a piece is log(1 + relu(its logit)), pooled over all tokens of the row, special ones included.
+The weight of a piece is log(1 + relu(its logit)), pooled over all tokens of the row, special ones included. The logits
+are computed for some rows at a time. With the maximum as pooling, only the logits that are a positive maximum have a
+gradient: few of them, which are computed once more, one by one, and all others without a graph.
 
-Letters: T tokens in the flat batch, N rows, D width, V vocabulary.
+Letters: T tokens in the flat batch, N rows, D width, E width of the word table, V vocabulary, A active pieces of all
+rows.
 
 Source: Formal et al. (2021), "SPLADE v2: Sparse Lexical and Expansion Model for Information Retrieval", sections 3.1
 and 3.2; `SpladePooling` of sentence-transformers.
 """
 
-from collections.abc import Callable
+import itertools
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from bertsmith.models.heads.head_spec import LOG_RELU, PieceWeights
+from bertsmith.models.heads.piece_heads import PieceHead
 from bertsmith.models.parts.head_inputs import MAX
 
 _MOST_LOGITS = 2**24  # computed at a time
+_MOST_PRODUCTS = 2**17  # of active pieces that are kept for the backward pass
 
 
 def weights_of_rows(
-    how: PieceWeights, hidden: Tensor, lengths: tuple[int, ...], pieces: int, logits_of: Callable[[Tensor], Tensor]
+    how: PieceWeights, hidden: Tensor, lengths: tuple[int, ...], head: PieceHead, word_table: Tensor
 ) -> Tensor:
-    """The weights [N, V] of rows with hidden states [T, D], at least in fp32.
-
-    The logits are computed for some rows at a time; where there are gradients, once more in the backward pass.
-
-    Args:
-        pieces: V.
-        logits_of: returns logits [t, V] for hidden states [t, D].
-    """
-    keeps_order = how.pooling == MAX  # so that only the largest logits go through the logarithm
-
-    def pooled(part: Tensor, *of_rows: int) -> Tensor:
-        logits = logits_of(part)
-        exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        values = exact if keeps_order else _saturated(how, exact)
-        return torch.stack(
-            [row.amax(dim=0) if keeps_order else row.sum(dim=0) for row in torch.split(values, list(of_rows))]
-        )
-
-    parts, groups = [], _groups(lengths, pieces)
-    for part, group in zip(torch.split(hidden, [sum(group) for group in groups]), groups, strict=True):
-        if len(groups) > 1 and torch.is_grad_enabled():
-            parts.append(checkpoint(pooled, part, *group, use_reentrant=False, preserve_rng_state=False))
-        else:
-            parts.append(pooled(part, *group))
-    weights = torch.cat(parts)
+    """The weights [N, V] of rows with hidden states [T, D], at least in fp32; `word_table` is [V, E]."""
+    if torch.is_grad_enabled() and hidden.requires_grad:
+        assert how.pooling == MAX, "a pooling with few gradients"
+        return _saturated(how, _largest_logits(hidden, lengths, head, word_table))
+    keeps_order, parts = how.pooling == MAX, []
+    for rows in _groups(hidden, lengths, len(word_table)):
+        for logits in _logits_of(rows, head, word_table):
+            parts.append(logits.amax(dim=0) if keeps_order else _saturated(how, logits).sum(dim=0))
+    weights = torch.stack(parts)
     return _saturated(how, weights) if keeps_order else weights
+
+
+def _largest_logits(hidden: Tensor, lengths: tuple[int, ...], head: PieceHead, word_table: Tensor) -> Tensor:
+    """The largest logit of each piece in each row, 0 if it is not positive, [N, V], with gradients."""
+    places: list[Tensor] = []  # of the active pieces of each row: their tokens in the batch and their ids, [2, a]
+    start = itertools.accumulate(lengths, initial=0)
+    with torch.no_grad():
+        for rows in _groups(hidden, lengths, len(word_table)):
+            for logits in _logits_of(rows, head, word_table):
+                pieces = (logits.amax(dim=0) > 0).nonzero()[:, 0]
+                places.append(torch.stack([logits[:, pieces].argmax(dim=0) + next(start), pieces]))
+    counts = torch.tensor([part.shape[1] for part in places], device=hidden.device)
+    row = torch.repeat_interleave(torch.arange(len(lengths), device=hidden.device), counts)
+    token, piece = torch.cat(places, dim=1)
+    states, (table, bias) = head.states(hidden), head.table(word_table)
+    kind = torch.promote_types(states.dtype, torch.float32)
+
+    def products(tokens: Tensor, pieces: Tensor) -> Tensor:
+        values = (states[tokens].to(kind) * table[pieces].to(kind)).sum(dim=1)
+        return values if bias is None else values + bias[pieces].to(kind)
+
+    parts = [
+        checkpoint(products, *part, use_reentrant=False, preserve_rng_state=False)
+        for part in zip(token.split(_MOST_PRODUCTS), piece.split(_MOST_PRODUCTS), strict=True)
+    ]
+    return torch.zeros(len(lengths), len(word_table), dtype=kind, device=hidden.device).index_put(
+        (row, piece), torch.cat(parts)
+    )
 
 
 def _saturated(how: PieceWeights, logits: Tensor) -> Tensor:
@@ -56,12 +73,19 @@ def _saturated(how: PieceWeights, logits: Tensor) -> Tensor:
     return weights.log1p() if how.activation == LOG_RELU else weights
 
 
-def _groups(lengths: tuple[int, ...], pieces: int) -> list[tuple[int, ...]]:
-    """The lengths of consecutive rows, in groups of at most `_MOST_LOGITS`, or of a row."""
-    groups: list[tuple[int, ...]] = []
-    for length in lengths:
-        if groups and (sum(groups[-1]) + length) * pieces <= _MOST_LOGITS:
-            groups[-1] = (*groups[-1], length)
+def _logits_of(rows: tuple[Tensor, ...], head: PieceHead, word_table: Tensor) -> tuple[Tensor, ...]:
+    """The logits [t, V] of each row from its hidden states, at least in fp32."""
+    logits = head(torch.cat(rows), word_table)
+    exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return torch.split(exact, [len(row) for row in rows])
+
+
+def _groups(hidden: Tensor, lengths: tuple[int, ...], pieces: int) -> list[tuple[Tensor, ...]]:
+    """The hidden states of consecutive rows, in groups of at most `_MOST_LOGITS`, or of a row."""
+    groups: list[tuple[Tensor, ...]] = []
+    for row in torch.split(hidden, list(lengths)):
+        if groups and (sum(map(len, groups[-1])) + len(row)) * pieces <= _MOST_LOGITS:
+            groups[-1] = (*groups[-1], row)
         else:
-            groups.append((length,))
+            groups.append((row,))
     return groups
