@@ -42,10 +42,10 @@ def scored_by_pairs(predictor: Predictor, pairs: Sequence[TextExample]) -> list[
 
 
 def scored_by_vectors(embedder: Embedder, pairs: Sequence[TextExample]) -> list[tuple[float, Vectors | None]]:
-    """The cosine of the vectors of the query and of each passage, and the latter; of tokens, a score alone.
+    """The product of the vectors of the query and of each passage, and the latter; of tokens, a score alone.
 
     Args:
-        embedder: with normalized vectors, or of late interaction.
+        embedder: with normalized vectors if it compares by cosine, or of late interaction.
         pairs: with the same query.
     """
     if isinstance(embedder, TokenEmbedder):

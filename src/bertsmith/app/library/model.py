@@ -52,7 +52,7 @@ from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.pretraining_heads import Continuation, FilledText, PretrainedPredictor
 from bertsmith.inference.predictors.request import SelectionSettings
 from bertsmith.inference.predictors.streaming import OnText
-from bertsmith.inference.vectors.embedder import Embedder
+from bertsmith.inference.vectors.embedder import EitherVectors, Embedder
 from bertsmith.inference.vectors.token_features import TokenFeatures
 from bertsmith.models.model_files.thresholds import SavedThreshold
 from bertsmith.tasks.datasets.examples import QuestionExample, TextExample, empty_texts_note, is_blank, named_texts
@@ -91,8 +91,7 @@ class Model:
 
     Args:
         name: the name of the model.
-        predictor: the model with a task head.
-        pretrained: the model with pre-training heads.
+        predictor, pretrained: the model with a task head, or with pre-training heads.
         embedder: the encoder alone. Exactly one of the three is given, and shares its weights with everything else.
         parts: with `pretrained`, the trained parts beyond the encoder.
 
@@ -107,8 +106,7 @@ class Model:
         hooked: what takes hooks in front of every pass, which may stop it: the encoder and, if it writes, the decoder.
         device: where it is computed.
         attention_maps: the heads of all layers, of which `attention` shows the weights; 0 where it is not supported.
-        shows_attention: whether it is supported, which neither an ONNX folder nor an LSTM does.
-        shows_pieces: whether `pieces` is supported, which a model on words does not.
+        shows_attention, shows_pieces: whether these are supported: not in an ONNX folder or an LSTM; not on words.
         labels: names of the classes or tags; empty if there are none.
         max_length: maximum tokens of a row for the head; longer texts are truncated or read in windows.
         embed_length: tokens of a text that `embed` reads; 0 for a model without an encoder.
@@ -117,7 +115,7 @@ class Model:
         max_texts, max_written: the texts that `generate` gives for a source, the most pieces of all of them; else 0.
         reads_backward: whether `complete` continues texts at their beginning.
         pair: whether `classify` or `score` takes pairs; None if it takes both, or has neither method.
-        width: width of the vectors of `embed`; 0 if an ONNX folder has none.
+        width, is_sparse: width of the vectors of `embed`, 0 if an ONNX folder has none; whether they are sparse.
         opening: how `load` opened it, so that a copy or a pickle is loaded again; None for a model made otherwise.
     """
 
@@ -165,6 +163,7 @@ class Model:
         self.pair: bool | None = spec.pair if self.task in ("classification", "regression") and spec else None
         encoder = None if embedder is None else embedder.encoder
         self.width: int = 0 if embedder is None or not embedder.has_vectors else embedder.width
+        self.is_sparse: bool = encoder is not None and encoder.is_sparse
         computed = encoder or predictor  # not `self.encoder`, for which torch would be imported
         assert computed is not None, "a model"
         self.device: str = str(computed.runtime.device)
@@ -393,8 +392,8 @@ class Model:
         pooling: str | None = None,
         normalize: bool | None = None,
         prompt: str | None = None,
-    ) -> Vectors:
-        """One vector per text, float32 [E, D].
+    ) -> EitherVectors:
+        """One vector per text, float32 [E, D]; of a model of sparse vectors a matrix of scipy, [E, V].
 
         A text of more than `embed_length` tokens is truncated at its end, with a `CutWarning`; `tokens(texts, "embed")`
         returns the number of tokens of each text.
@@ -409,7 +408,7 @@ class Model:
             ConfigError: the pooling or the prompt is unknown.
             CheckpointError: `pooling` is pooler, and the pooler was never trained.
         """
-        vectors, cut = self._embedder_of(pooling, normalize, prompt).embed_counting(checked_texts(texts_of(texts)))
+        vectors, cut = self._embedder_of(pooling, normalize, prompt).embed_either(checked_texts(texts_of(texts)))
         warn_cut(cut.tolist())
         return vectors
 
@@ -592,7 +591,7 @@ class Model:
     def _score(self, pairs: Sequence[TextExample], query: str = "") -> list[tuple[float, Vectors | None]]:
         if self._predictor is not None:
             return scored_by_pairs(self._predictor, pairs)
-        return scored_by_vectors(self._embedder_of(None, True, None), pairs)
+        return scored_by_vectors(self._embedder_of(None, self.embedder.compares_units or None, None), pairs)
 
     def _attention(self, example: TextExample) -> "Attention":
         from bertsmith.app.library.attention import attention_of

@@ -33,7 +33,14 @@ from bertsmith.inference.search.request import (
     is_index,
     require_model,
 )
-from bertsmith.inference.search.retrieval import Retriever, Scorer, SearchScores, VectorIndex, score_search, tell_unjudged
+from bertsmith.inference.search.retrieval import (
+    Retriever,
+    Scorer,
+    SearchScores,
+    VectorIndex,
+    score_search,
+    tell_unjudged,
+)
 from bertsmith.inference.search.token_search import TokenIndex, TokenScorer
 from bertsmith.inference.search.word_cosines import WordCosines
 from bertsmith.inference.search.word_index import WordIndex, Words

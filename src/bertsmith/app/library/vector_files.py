@@ -49,6 +49,12 @@ def embed_file(request: EmbedRequest) -> VectorSummary:
     source = _source(request, index=False)
     recipe = JobRecipe(model=str(request.model), loading=request.arguments(load_embedder), text=request.text)
     job = recipe.job(None if is_cluster(request.engine) else source.plain_bytes)
+    require(
+        not (job.is_sparse and is_cluster(request.engine)),
+        expected="--engine local for sparse vectors",
+        found=request.engine,
+        fix="leave --engine out",
+    )
     if prefix := job.made_of.get("prompt"):
         tell(f"before every text: the prompt {prefix!r} of the model")
     return _written(job, recipe, source, request)

@@ -170,6 +170,8 @@ async def embeddings(service: Service, request: Request, body: schemas.Embedding
     width = host.model.width
     if body.dimensions is not None and body.dimensions > width:
         raise RefusalError(422, f"dimensions: the vectors of {host.name!r} have only {width} numbers; lower it")
+    if body.dimensions is not None and host.model.is_sparse:
+        raise RefusalError(422, f"dimensions: the vectors of {host.name!r} are sparse; leave it out")
     is_text = isinstance(body.input, str) or isinstance(body.input[0], int)
     texts: list[Any] = [body.input] if is_text else list(body.input)
     if not isinstance(texts[0], str):
@@ -179,7 +181,8 @@ async def embeddings(service: Service, request: Request, body: schemas.Embedding
     options = () if body.prompt_name is None else (("prompt", body.prompt_name),)
     work = await service.work(request, host, ability, texts, size, options)
     usage = {**work.usage, "prompt_tokens": work.usage["tokens_used"], "total_tokens": work.usage["tokens_used"]}
-    shown = _openai_embeddings(work.answers, body.encoding_format, body.dimensions)
+    pieces = host.model.tokenizer.vocabulary.pieces if host.model.is_sparse else ()
+    shown = _openai_embeddings(work.answers, body.encoding_format, body.dimensions, pieces)
     return Listed("data", shown, {"object": "list", "model": host.name, "usage": usage}, len(texts))
 
 
@@ -390,14 +393,19 @@ def _ranked(scores: Sequence[float], top: int | None) -> list[dict[str, Any]]:
 
 
 def _openai_embeddings(
-    vectors: Iterable[npt.NDArray[np.float32]], encoding: str, dimensions: int | None
+    vectors: Iterable[npt.NDArray[np.float32]], encoding: str, dimensions: int | None, pieces: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
-    """Vectors in OpenAI's format; shortened vectors are normalized again if the full ones are normalized."""
+    """Vectors in OpenAI's format; shortened vectors are normalized again if the full ones are normalized.
+
+    Of sparse vectors, numbers are shown as the weights of `pieces`.
+    """
     for index, whole in enumerate(vectors):
         vector = whole if dimensions is None else _shortened(whole, dimensions)
-        value: Any = (
-            base64.b64encode(vector.astype("<f4").tobytes()).decode() if encoding == "base64" else vector.tolist()
-        )
+        value: Any = vector.tolist()
+        if encoding == "base64":
+            value = base64.b64encode(vector.astype("<f4").tobytes()).decode()
+        elif pieces:
+            value = {pieces[piece]: value[piece] for piece in np.flatnonzero(vector).tolist()}
         yield {"object": "embedding", "index": index, "embedding": value}
 
 

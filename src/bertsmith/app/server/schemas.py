@@ -270,7 +270,9 @@ class Embedding(BaseModel):
 
     object: Literal["embedding"]
     index: int
-    embedding: list[float | None] | str = Field(description="numbers, or little-endian float32 in base64")
+    embedding: list[float | None] | dict[str, float] | str = Field(
+        description="numbers, or the weights of pieces if vectors are sparse; or little-endian float32 in base64"
+    )
 
 
 class EmbeddingsReply(BaseModel):

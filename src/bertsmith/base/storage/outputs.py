@@ -68,6 +68,7 @@ ANSWERS = FileKind("answers for the GLUE server", starts=(b"index\tprediction",)
 VECTORS = {
     ".npy": FileKind("vectors", endings=(".npy",), starts=(b"\x93numpy",)),
     ".parquet": FileKind("vectors", endings=(".parquet",), starts=(b"PAR1",)),
+    ".npz": FileKind("sparse vectors", endings=(".npz",), starts=(b"PK",)),
 }
 PICTURES = {
     ".png": FileKind("a picture", endings=(".png",), starts=(b"\x89PNG",)),

@@ -29,8 +29,7 @@ from bertsmith.inference.search.cells import LEAST_ROWS, Cells, cells_as_bytes, 
 from bertsmith.inference.search.inverted_index import InvertedIndex
 from bertsmith.inference.search.rankings import Ranking, nearest_vectors
 from bertsmith.inference.vectors.changes import VectorChange
-from bertsmith.inference.vectors.embedder import BLOCK, Embedder
-from bertsmith.models.heads.vector_forms import BY_COSINE
+from bertsmith.inference.vectors.embedder import BLOCK, EitherVectors, Embedder
 from bertsmith.tasks.metrics.vectors import unit
 from bertsmith.text.tokenizers.pack import truncation_note
 
@@ -156,29 +155,27 @@ def index_weights(texts: Sequence[str], embedder: Embedder) -> InvertedIndex:
     cut_before = embedder.cut_texts, embedder.cut_tokens
     how = embedder.encoder.runtime.precision
     with Progress("vectors of passages", total=len(texts), unit="passages", how=how) as progress:
-        weights = _compared(embedder.embed_sparse(texts, progress.advance), embedder)
+        weights = _compared(embedder.embed_sparse(texts, progress.advance)[0], embedder)
     _warn_of_cuts("passages", embedder, *cut_before)
     return InvertedIndex(weights)
 
 
 def _compared(weights: sp.csr_matrix, embedder: Embedder) -> sp.csr_matrix:
     """Sparse vectors whose products are the similarities of the model."""
-    if embedder.similarity != BY_COSINE:
+    if not embedder.compares_units:
         return weights
     lengths = sp.linalg.norm(weights, axis=1)
     return sp.csr_matrix(sp.diags(1 / np.where(lengths > 0, lengths, 1.0)) @ weights)
 
 
-def query_vectors(
-    queries: Sequence[str], embedder: Embedder, change: VectorChange | None = None
-) -> "Vectors | sp.csr_matrix":
+def query_vectors(queries: Sequence[str], embedder: Embedder, change: VectorChange | None = None) -> EitherVectors:
     """The vectors of queries, [Q, D], whose products with those of passages are the similarities of the model.
 
     Those of an embedder with sparse vectors are sparse. Warns how many queries were truncated.
     """
     cut_before = embedder.cut_texts, embedder.cut_tokens
     if embedder.is_sparse:
-        vectors = _compared(embedder.embed_sparse(queries), embedder)
+        vectors = _compared(embedder.embed_sparse(queries)[0], embedder)
     else:
         vectors = _directions(queries, embedder, change)
     _warn_of_cuts("queries", embedder, *cut_before)

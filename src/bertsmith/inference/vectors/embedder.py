@@ -11,7 +11,7 @@ Source: Reimers and Gurevych (2019), "Sentence-BERT", section 3.
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from bertsmith.text.tokenizers.pack import pack_rows, require_positions
 if TYPE_CHECKING:
     import scipy.sparse as sp
 
+EitherVectors: TypeAlias = "Vectors | sp.csr_matrix"
 # Names of prompts, as `encode_query` and `encode_document` of sentence-transformers look for them.
 QUERY_PROMPTS, PASSAGE_PROMPTS = ("query",), ("document", "passage", "corpus")
 NO_PROMPT = "none"
@@ -198,21 +199,36 @@ class Embedder:
         """Whether a vector has a weight for each piece of the vocabulary, nearly all of them 0."""
         return self.encoder.is_sparse
 
-    def embed_sparse(self, texts: Sequence[str], advance: Callable[[int], None] | None = None) -> "sp.csr_matrix":
-        """The vectors of texts, float32 [E, width], without their zeros; computed for some texts at a time.
+    @property
+    def compares_units(self) -> bool:
+        """Whether the similarity of two texts is the product of their vectors of length 1, not of those as they are."""
+        return self.similarity == BY_COSINE
+
+    def embed_either(self, texts: Sequence[str]) -> tuple[EitherVectors, Ints]:
+        """The same as `embed_counting`, with a sparse matrix if vectors are sparse."""
+        return self.embed_sparse(texts) if self.is_sparse else self.embed_counting(texts)
+
+    def embed_sparse(
+        self, texts: Sequence[str], advance: Callable[[int], None] | None = None
+    ) -> "tuple[sp.csr_matrix, Ints]":
+        """The vectors of texts, float32 [E, width], without their zeros, and the tokens truncated from each.
+
+        They are computed for some texts at a time.
 
         Args:
             advance: receives the number of texts done since its last call.
         """
         import scipy.sparse as sp
 
-        size, parts = max(_FEWEST_TEXTS, min(BLOCK, _MOST_WEIGHTS // self.width)), []
+        size = max(_FEWEST_TEXTS, min(BLOCK, _MOST_WEIGHTS // self.width))
+        parts, cuts = [sp.csr_matrix((0, self.width), dtype=np.float32)], [np.empty(0, dtype=np.int64)]
         for start in range(0, len(texts), size):
-            part = texts[start : start + size]
-            parts.append(sp.csr_matrix(self.embed(part)))
+            vectors, cut = self.embed_counting(texts[start : start + size])
+            parts.append(sp.csr_matrix(vectors))
+            cuts.append(cut)
             if advance is not None:
-                advance(len(part))
-        return sp.vstack(parts, format="csr") if parts else sp.csr_matrix((0, self.width), dtype=np.float32)
+                advance(len(cut))
+        return sp.vstack(parts, format="csr"), np.concatenate(cuts)
 
     def stream(self, texts: Iterable[str], block: int = BLOCK) -> Iterator[Vectors]:
         """The vectors of any number of texts, float32 [e, width] per block of texts, in order."""

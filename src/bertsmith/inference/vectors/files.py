@@ -202,12 +202,13 @@ def final_places(path: Path, *, index: bool = False) -> list[Path]:
 def _written(path: Path, *, index: bool = False) -> dict[Path, FileKind]:
     """All files that may be written or removed for a vector file, during and after writing, with their kinds."""
     vectors = VECTORS[path.suffix.lower()]
+    is_bare = writer_for(path).is_sparse  # the partial files of a sparse matrix are numbers without a header
+    growing = dataclasses.replace(vectors, endings=(), starts=() if is_bare else vectors.starts)
     kinds = {path: vectors, _record_path(path): VECTOR_RECORD, _state_path(path): VECTOR_RECORD}
     if (stale := stale_index(path)) is not None:
         kinds[stale] = TOKEN_LINES
     for partial, target in writer_for(path)(path, 0, index=index).partial_files().items():
-        is_vectors = target == path
-        kinds[partial] = dataclasses.replace(vectors, endings=()) if is_vectors else TOKEN_LINES
+        kinds[partial] = growing if target == path else TOKEN_LINES
         kinds.setdefault(target, TOKEN_LINES)
     return kinds
 

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bertsmith.base.core.errors import InputError, NotFiniteError, RunError
+from bertsmith.base.core.errors import ConfigError, InputError, NotFiniteError, RunError
 from bertsmith.base.core.progress import Progress, amount
 from bertsmith.base.storage.locks import locked_file
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.files import VectorFile, require_place
 from bertsmith.inference.vectors.loading import load_embedder, load_token_features
 from bertsmith.inference.vectors.token_features import TokenFeatures
-from bertsmith.inference.vectors.writers import Columns, Vectors
+from bertsmith.inference.vectors.writers import SPARSE_SUFFIX, SUFFIXES, Columns, Vectors, writer_for
 from bertsmith.tasks.datasets.blocks import text_blocks
 from bertsmith.tasks.datasets.text_lines import RunningDigest, TextLines
 from bertsmith.text.tokenizers.pack import truncation_note
@@ -68,6 +68,7 @@ class VectorJob(ABC):
 
     block = TEXTS
     index = False
+    is_sparse = False  # whether vectors are matrices of scipy
 
     @property
     @abstractmethod
@@ -80,7 +81,7 @@ class VectorJob(ABC):
         """The settings that the vectors depend on."""
 
     @abstractmethod
-    def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[Vectors, Columns]]:
+    def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[Any, Columns]]:
         """Yields vectors of the texts with their columns, in parts; `first` is the number of the first text."""
 
     @abstractmethod
@@ -96,7 +97,7 @@ class TextVectors(VectorJob):
     """One vector per text."""
 
     def __init__(self, embedder: Embedder, *, text: bool = False) -> None:
-        self.embedder, self.text = embedder, text
+        self.embedder, self.text, self.is_sparse = embedder, text, embedder.is_sparse
 
     @property
     def width(self) -> int:
@@ -108,9 +109,9 @@ class TextVectors(VectorJob):
         """See `VectorJob`."""
         return {**self.embedder.settings, "text": self.text}
 
-    def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[Vectors, Columns]]:
+    def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[Any, Columns]]:
         """See `VectorJob`."""
-        yield self.embedder.embed(texts), {"text": pa.array(texts, pa.large_string())} if self.text else {}
+        yield self.embedder.embed_either(texts)[0], {"text": pa.array(texts, pa.large_string())} if self.text else {}
 
     def counts(self) -> dict[str, int]:
         """See `VectorJob`."""
@@ -227,6 +228,13 @@ def write_vectors(
     """
     sources = [] if source.is_stdin else [source.path]
     require_place(out, inputs=sources, index=job.index, resume=resume, replace=replace)
+    if job.is_sparse != writer_for(out).is_sparse:
+        raise ConfigError(
+            expected=f"an output that ends in {SPARSE_SUFFIX if job.is_sparse else ' or '.join(SUFFIXES)}, as the "
+            f"vectors are {'sparse' if job.is_sparse else 'dense'}",
+            found=f"'{out.name}'",
+            fix="name another file",
+        )
     made_of, total = {**job.made_of, "block": job.block, "texts": "those of stdin"}, None
     if not source.is_stdin:
         total, made_of["texts"] = _survey(source)

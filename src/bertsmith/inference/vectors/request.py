@@ -19,7 +19,13 @@ from bertsmith.base.core.settings import Help, help_field, require, require_othe
 from bertsmith.text.documents.encodings import EncodingSettings
 
 UNITS = ("first", "mean", "pieces")
-_OUT = Help("the file to write, .npy or .parquet", metavar="X", path="the output", kind=Path, address=AS_IT_IS)
+_OUT = Help(
+    "the file to write, .npy or .parquet; of sparse vectors .npz",
+    metavar="X",
+    path="the output",
+    kind=Path,
+    address=AS_IT_IS,
+)
 LAYERS = Help(
     "last, second-to-last, sum-last-4, concat-last-4, sum-all, sum-with-embeddings, embeddings, or numbers such as "
     "-1,-2 (0: embeddings, 1: first layer, -1: last), whose vectors are concatenated"

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +27,7 @@ from bertsmith.base.core.errors import ConfigError, InputError, RunError, neares
 from bertsmith.base.storage.files import atomic_file
 
 SUFFIXES = (".npy", ".parquet")
+SPARSE_SUFFIX = ".npz"
 VECTOR = "vector"  # name of the column
 _PART = re.compile(r"part-\d{6,}\.parquet")
 
@@ -36,6 +38,8 @@ Position = Mapping[str, int]
 
 class VectorWriter(ABC):
     """Base of the writers: appends blocks, resumes after a complete block, and finishes the file."""
+
+    is_sparse = False  # whether vectors are matrices of scipy
 
     def __init__(self, path: Path, width: int, *, half: bool = False, index: bool = False) -> None:
         self.path, self.width, self.index = path, width, index
@@ -247,23 +251,119 @@ class ParquetWriter(VectorWriter):
         return [self.partial / f"part-{number:06d}.parquet" for number in range(count)]
 
 
+class NpzWriter(VectorWriter):
+    """Writes a sparse matrix [rows, width] by its rows, as `scipy.sparse.save_npz` does, without compression."""
+
+    is_sparse = True
+
+    def __init__(self, path: Path, width: int, *, half: bool = False, index: bool = False) -> None:
+        super().__init__(path, width, half=half, index=index)
+        names = ("data", "indices", "indptr")
+        # The numbers of the matrix; `indptr` has the end of each row, without the 0 before the first.
+        self._places = {path.with_name(f"{path.name}.{name}.partial"): name for name in names}
+        self._types: tuple[np.dtype[Any], ...] = (self.dtype, np.dtype("<i4"), np.dtype("<i8"))
+        self._files: list[IO[bytes]] = []
+        self._entries = 0
+
+    def partial_files(self) -> dict[Path, Path]:
+        """See `VectorWriter`."""
+        return dict.fromkeys(self._places, self.path)
+
+    def begin(self, position: Position) -> None:
+        """See `VectorWriter`."""
+        self.rows, self._entries = position.get("rows", 0), position.get("entries", 0)
+        for partial, count, kind in zip(self._places, self._counts(position), self._types, strict=True):
+            partial.touch()
+            size = count * kind.itemsize
+            _require_bytes(partial, size)
+            file = partial.open("r+b")
+            self._files.append(file)
+            file.truncate(size)
+            file.seek(size)
+
+    def append(self, vectors: Any, columns: Columns) -> None:
+        """See `VectorWriter`; the vectors are a sparse matrix."""
+        matrix = vectors.tocsr()
+        ends = matrix.indptr[1:].astype(np.int64) + self._entries
+        data = self.stored(matrix.data.reshape(-1, 1)).reshape(-1)
+        for file, values, kind in zip(self._files, (data, matrix.indices, ends), self._types, strict=True):
+            file.write(np.ascontiguousarray(values, dtype=kind).data)
+        self.rows += matrix.shape[0]
+        self._entries += len(data)
+
+    def whole(self) -> dict[str, int]:
+        """See `VectorWriter`."""
+        for file in self._files:
+            file.flush()
+            os.fsync(file.fileno())
+        return {"rows": self.rows, "entries": self._entries}
+
+    def end(self, position: Position) -> None:
+        """See `VectorWriter`."""
+        if all(partial.exists() for partial in self._places):
+            rows = position["rows"]
+            with atomic_file(self.path) as file, zipfile.ZipFile(file, "w") as archive:
+                first = np.zeros(1, dtype="<i8").tobytes()
+                for (partial, name), count, kind in zip(
+                    self._places.items(), self._counts(position), self._types, strict=True
+                ):
+                    start = first if name == "indptr" else b""
+                    with _entry(archive, name) as target, open(partial, "rb") as source:
+                        target.write(array_header((count + bool(start),), kind) + start)
+                        shutil.copyfileobj(source, target)
+                for name, values in (("format", np.array(b"csr")), ("shape", np.array((rows, self.width), "<i8"))):
+                    with _entry(archive, name) as target:
+                        np.lib.format.write_array(target, values, allow_pickle=False)
+        self.clear()
+
+    def close(self) -> None:
+        """See `VectorWriter`."""
+        for file in self._files:
+            with contextlib.suppress(OSError):
+                file.close()
+        self._files = []
+
+    def clear(self) -> None:
+        """See `VectorWriter`."""
+        for partial in self._places:
+            partial.unlink(missing_ok=True)
+
+    @staticmethod
+    def _counts(position: Position) -> tuple[int, int, int]:
+        entries = position.get("entries", 0)
+        return entries, entries, position.get("rows", 0)
+
+
+def _entry(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
+    """An array in an archive, with the same date whenever it is written."""
+    return archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True)
+
+
+_WRITERS: Mapping[str, type[VectorWriter]] = {".npy": NpyWriter, ".parquet": ParquetWriter, SPARSE_SUFFIX: NpzWriter}
+
+
 def writer_for(path: Path) -> type[VectorWriter]:
     """The writer class for a file name."""
     suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
+    if suffix not in _WRITERS:
         raise ConfigError(
-            expected=f"an output that ends in {' or '.join(SUFFIXES)}",
+            expected=f"an output that ends in {', '.join(SUFFIXES)} or, for sparse vectors, {SPARSE_SUFFIX}",
             found=f"'{path.name}'",
-            fix=nearest(suffix, SUFFIXES) if suffix else "add the ending",
+            fix=nearest(suffix, _WRITERS) if suffix else "add the ending",
         )
-    return NpyWriter if suffix == ".npy" else ParquetWriter
+    return _WRITERS[suffix]
 
 
 def npy_header(rows: int, width: int, dtype: np.dtype[Any]) -> bytes:
     """The header of a .npy file; numpy pads it, so its size does not depend on the number of rows."""
+    return array_header((rows, width), dtype)
+
+
+def array_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    """The header of an array in the format of numpy."""
     stream = io.BytesIO()
-    shape = {"descr": dtype.str, "fortran_order": False, "shape": (rows, width)}
-    np.lib.format.write_array_header_1_0(stream, shape)
+    about = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stream, about)
     return stream.getvalue()
 
 

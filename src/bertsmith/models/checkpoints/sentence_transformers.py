@@ -218,7 +218,7 @@ def _sparse_recipe(folder: Path) -> SentenceRecipe:
         prompt=prompt,
         prompts=prompts,
         pieces=PieceWeights(pooling=how["pooling_strategy"], activation=how["activation_function"]),
-        most_active=_count(folder / ABOUT, about, "max_active_dims"),
+        most_active=count_in(folder / ABOUT, about, "max_active_dims"),
         similarity=str(similarity),
     )
 

@@ -46,7 +46,7 @@ def compared(embedder: Embedder, examples: Sequence[Example]) -> list[Similarity
     for chosen, reader in ((is_first, embedder.for_queries()), (~is_first, embedder.for_passages())):
         texts = [every[index] for index in np.flatnonzero(chosen).tolist()]
         vectors[chosen], cut[chosen] = reader.embed_counting(texts)
-    return SimilarityPrediction.of_each(vectors, counts, cut)
+    return SimilarityPrediction.of_each(vectors, counts, cut, embedder.similarity)
 
 
 def _compared_by_tokens(
@@ -83,7 +83,7 @@ def score_vectors(
             fix="give scored pairs, pairs or triplets, or --task clustering for labelled texts",
         )
     predictions = compared(embedder, examples)
-    return similarity_scores(examples, predictions, widths), predictions
+    return similarity_scores(examples, predictions, widths, embedder.similarity), predictions
 
 
 def score_clusters(embedder: Embedder, examples: Sequence[TextExample]) -> tuple[dict[str, float], list[int]]:

@@ -89,9 +89,11 @@ class PieceEncoder(RowEncoder):
             np.put_along_axis(weights, least, 0.0, axis=1)
         return weights
 
-    def token_vectors(self, rows: PackedRows, choice: LayerChoice, read: Ints | None = None) -> Vectors:
+    def token_vectors(
+        self, rows: PackedRows, choice: LayerChoice, read: Ints | None = None, unseen: Ints | None = None
+    ) -> Vectors:
         """See `RowEncoder`; of the hidden states."""
-        return self._below.token_vectors(rows, choice, read)
+        return self._below.token_vectors(rows, choice, read, unseen)
 
 
 class _Shown(NamedTuple):

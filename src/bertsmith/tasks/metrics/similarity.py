@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bertsmith.models.heads.vector_forms import BY_COSINE
 from bertsmith.tasks.metrics.vectors import unit
 
 Vectors = npt.NDArray[np.floating[Any]]
@@ -54,15 +55,20 @@ def best_pair_accuracy(belongs: npt.ArrayLike, similarities: npt.ArrayLike) -> f
     return float(max(is_match.mean(), 1 - is_match.mean()) if not len(borders) else right[borders].max() / len(ranked))
 
 
-def ranks_of_partners(first: Vectors, second: Vectors, names: Sequence[str]) -> npt.NDArray[np.int64]:
-    """The rank from 1, among all `second` [E, D], of the partner of each of `first` [E, D], by cosine: int64 [E].
+def ranks_of_partners(
+    first: Vectors, second: Vectors, names: Sequence[str], similarity: str = BY_COSINE
+) -> npt.NDArray[np.int64]:
+    """The rank from 1, among all `second` [E, D], of the partner of each of `first` [E, D]: int64 [E].
 
     Others that are exactly as near count as nearer, so that equal vectors for all texts give the last rank.
 
     Args:
         names: of the second ones; others with the name of the partner do not count.
+        similarity: what ranks them, see `vector_forms.SCALES`.
     """
-    queries, candidates = (unit(np.asarray(side, dtype=np.float64)) for side in (first, second))
+    queries, candidates = (np.asarray(side, dtype=np.float64) for side in (first, second))
+    if similarity == BY_COSINE:
+        queries, candidates = unit(queries), unit(candidates)
     return ranks_by(lambda part: queries[part] @ candidates.T, names)
 
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted
 from bertsmith.base.core.randomness import generator
+from bertsmith.models.heads.vector_forms import BY_COSINE
 
 Vectors = npt.NDArray[np.floating[Any]]
 Floats = npt.NDArray[np.float64]
@@ -98,6 +99,13 @@ def sample_rows(count: int, rows: int = MOST_ROWS, seed: int = 0) -> npt.NDArray
     if count <= rows:
         return np.arange(count)
     return np.sort(generator(seed, "rows to describe").choice(count, rows, replace=False))
+
+
+def similarities(first: Vectors, second: Vectors, similarity: str = BY_COSINE) -> Floats:
+    """The similarity of each pair of rows, float64 [P]: cosine or dot product, see `vector_forms.SCALES`."""
+    if similarity == BY_COSINE:
+        return cosines(first, second)
+    return np.asarray(np.einsum("pd,pd->p", first, second, dtype=np.float64))
 
 
 def cosines(first: Vectors, second: Vectors) -> Floats:

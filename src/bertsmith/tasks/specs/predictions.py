@@ -1,12 +1,14 @@
 """The predictions of all kinds of task: their values, their lines, and their form in JSON."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from bertsmith.models.heads.vector_forms import BY_COSINE
 from bertsmith.tasks.datasets.examples import DocumentExample, WordSpan
 from bertsmith.tasks.metrics.token_vectors import TokenMatrix, max_sim
 from bertsmith.tasks.specs.task import Prediction
@@ -452,23 +454,29 @@ class MentionPrediction(Prediction):
 class SimilarityPrediction(Prediction):
     """The vectors of the texts of an example."""
 
-    value: float  # the cosine of the first two texts; 1 for a single text
-    others: tuple[float, ...] = ()  # the cosines of the first text with texts that do not belong to it; empty for pairs
+    value: float  # the similarity of the first two texts, usually the cosine; 1 for a single text
+    others: tuple[float, ...] = ()  # those of the first text and texts that do not belong to it; empty for pairs
     vectors: npt.NDArray[np.float32] = dataclasses.field(repr=False, compare=False)  # float32 [texts, D]
     # of vectors of tokens, how many each text has, int64 [texts]; the cosines are then means, see `of_tokens`
     lengths: npt.NDArray[np.int64] | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @staticmethod
-    def of(vectors: npt.NDArray[np.float32], cut_tokens: int = 0) -> "SimilarityPrediction":
+    def of(
+        vectors: npt.NDArray[np.float32], cut_tokens: int = 0, similarity: str = BY_COSINE
+    ) -> "SimilarityPrediction":
         """The prediction for an example whose texts have these vectors [texts, D]."""
-        from bertsmith.tasks.metrics.vectors import cosines
+        from bertsmith.tasks.metrics.vectors import similarities
 
-        values = cosines(np.repeat(vectors[:1], len(vectors) - 1, axis=0), vectors[1:]).tolist() or [1.0]
+        firsts = np.repeat(vectors[:1], len(vectors) - 1, axis=0)
+        values = similarities(firsts, vectors[1:], similarity).tolist() or [1.0]
         return SimilarityPrediction(value=values[0], others=tuple(values[1:]), vectors=vectors, cut_tokens=cut_tokens)
 
     @staticmethod
     def of_each(
-        vectors: npt.NDArray[np.float32], counts: npt.ArrayLike, cut: npt.ArrayLike | None = None
+        vectors: npt.NDArray[np.float32],
+        counts: npt.ArrayLike,
+        cut: npt.ArrayLike | None = None,
+        similarity: str = BY_COSINE,
     ) -> "list[SimilarityPrediction]":
         """The predictions for examples of `counts` texts each; each of the texts lost `cut` tokens, or none."""
         if not len(vectors):
@@ -477,7 +485,7 @@ class SimilarityPrediction(Prediction):
         lost = np.add.reduceat(
             np.zeros(len(vectors), dtype=np.int64) if cut is None else np.asarray(cut), starts
         ).tolist()
-        return list(map(SimilarityPrediction.of, np.split(vectors, starts[1:]), lost))
+        return list(map(SimilarityPrediction.of, np.split(vectors, starts[1:]), lost, itertools.repeat(similarity)))
 
     @staticmethod
     def of_tokens(
@@ -496,7 +504,7 @@ class SimilarityPrediction(Prediction):
 
     @property
     def outcome(self) -> float:
-        """The cosine."""
+        """The similarity."""
         return self.value
 
     def to_dict(self) -> dict[str, Any]:
@@ -505,7 +513,7 @@ class SimilarityPrediction(Prediction):
         return {"value": self.value, **others, "cut_tokens": self.cut_tokens}
 
     def line(self) -> str:
-        """The cosine with four decimal places."""
+        """The similarity with four decimal places."""
         return f"{self.value:.4f}"
 
 

@@ -37,7 +37,7 @@ from bertsmith.models.heads.head_spec import (
     Head,
     PieceWeights,
 )
-from bertsmith.models.heads.vector_forms import VECTOR_FORMS, VectorForm
+from bertsmith.models.heads.vector_forms import BY_COSINE, VECTOR_FORMS, VectorForm
 from bertsmith.models.parts.head_inputs import SKIPPED_PIECES
 from bertsmith.tasks.datasets.examples import TEXTS, Example, TextExample, TripletExample, texts_of_group
 from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Ints, Logits
@@ -206,11 +206,13 @@ class SimilarityTask(Task):
         """The vectors of each example; see `Task.decode`."""
         if self._form.of_tokens:
             return token_predictions(logits, features.read_per_row, features.rows_per_unit, features.rows.cut_by_row)
-        return SimilarityPrediction.of_each(logits, features.rows_per_unit, features.rows.cut_by_row)
+        cut = features.rows.cut_by_row
+        return SimilarityPrediction.of_each(logits, features.rows_per_unit, cut, self.spec.similarity)
 
     def score(self, examples: Sequence[Example], predictions: Sequence[SimilarityPrediction]) -> dict[str, float]:
         """The scores that fit the examples; with widths, also the scores of the first numbers of the vectors."""
-        return similarity_scores(examples, predictions, self.spec.widths if self._form.has_widths else ())
+        widths = self.spec.widths if self._form.has_widths else ()
+        return similarity_scores(examples, predictions, widths, self.spec.similarity)
 
     def example_scores(
         self, examples: Sequence[Example], predictions: Sequence[SimilarityPrediction]
@@ -220,7 +222,7 @@ class SimilarityTask(Task):
         if metrics == TRIPLETS:
             return np.array([float(prediction.value > max(prediction.others)) for prediction in predictions])
         if metrics == PARTNERS:
-            ranks = _partner_ranks(examples, predictions)
+            ranks = _partner_ranks(examples, predictions, self.spec.similarity)
             return np.asarray(ranks == 1, dtype=np.float64)
         return np.array([prediction.value for prediction in predictions])
 
@@ -288,22 +290,28 @@ def token_predictions(
 
 
 def similarity_scores(
-    examples: Sequence[Example], predictions: Sequence[SimilarityPrediction], widths: Sequence[int] = ()
+    examples: Sequence[Example],
+    predictions: Sequence[SimilarityPrediction],
+    widths: Sequence[int] = (),
+    similarity: str = BY_COSINE,
 ) -> dict[str, float]:
     """The scores by name, of the vectors of each example's texts.
 
     Args:
         widths: also score the first numbers of the vectors, under names such as `spearman@64`.
+        similarity: how vectors are compared, see `vector_forms.SCALES`.
     """
-    result = _scores(examples, predictions)
+    result = _scores(examples, predictions, similarity)
     for width in widths:
         shorter = [SimilarityPrediction.of(prediction.vectors[:, :width]) for prediction in predictions]
-        part = _scores(examples, shorter)
+        part = _scores(examples, shorter, similarity)
         result |= {f"{name}@{width}": value for name, value in part.items()}
     return result
 
 
-def _scores(examples: Sequence[Example], predictions: Sequence[SimilarityPrediction]) -> dict[str, float]:
+def _scores(
+    examples: Sequence[Example], predictions: Sequence[SimilarityPrediction], similarity: str
+) -> dict[str, float]:
     metrics = metrics_of_examples(examples)
     if not metrics:
         return {}
@@ -311,7 +319,7 @@ def _scores(examples: Sequence[Example], predictions: Sequence[SimilarityPredict
         right = [prediction.value > max(prediction.others) for prediction in predictions]
         return {TRIPLETS[0]: float(np.mean(right))}
     if metrics == PARTNERS:
-        ranks = _partner_ranks(examples, predictions)
+        ranks = _partner_ranks(examples, predictions, similarity)
         return {
             "recall@1": float((ranks == 1).mean()),
             "mrr@10": float(np.where(ranks <= _DEEPEST, 1 / ranks, 0.0).mean()),
@@ -328,12 +336,14 @@ def _scores(examples: Sequence[Example], predictions: Sequence[SimilarityPredict
     }
 
 
-def _partner_ranks(examples: Sequence[Example], predictions: Sequence[SimilarityPrediction]) -> npt.NDArray[np.int64]:
+def _partner_ranks(
+    examples: Sequence[Example], predictions: Sequence[SimilarityPrediction], similarity: str
+) -> npt.NDArray[np.int64]:
     names = [texts_of_group(example)[1] for example in examples]
     lengths = [prediction.lengths for prediction in predictions if prediction.lengths is not None]
     if not lengths:
         first, second = (np.stack([prediction.vectors[side] for prediction in predictions]) for side in (0, 1))
-        return ranks_of_partners(first, second, names)
+        return ranks_of_partners(first, second, names, similarity)
     texts = TokenMatrix(np.concatenate([each.vectors for each in predictions]), np.concatenate(lengths))
     firsts = np.cumsum([0, *map(len, lengths)])[:-1]
     seconds = texts.select(firsts + 1)

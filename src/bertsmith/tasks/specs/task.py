@@ -233,6 +233,11 @@ class TaskSpec:
         return values
 
     @property
+    def similarity(self) -> str:
+        """How the vectors of two texts are compared, see `vector_forms.SCALES`."""
+        return VECTOR_FORMS[self.vectors].similarity_for(self.objective)
+
+    @property
     def ranks(self) -> bool:
         """Whether it ranks candidates, and is scored by the rank of the right one."""
         return self.metric in RANK_METRICS and self.kind in CHOOSING
