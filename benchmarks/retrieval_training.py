@@ -1,6 +1,7 @@
 """Vectors trained here for search: static vectors of the starter, from questions and from the collection itself.
 
-    python benchmarks/retrieval_training.py --data DIR --work DIR [--seeds 1 2 3] [--model MODEL --forms dense tokens]
+    python benchmarks/retrieval_training.py --data DIR --work DIR [--seeds 1 2 3]
+    python benchmarks/retrieval_training.py --data DIR --work DIR --model MODEL --forms dense tokens [--titles]
 
 Cranfield (DIR/retrieval/cranfield) has 1,400 abstracts, and 225 queries with judgements, from which nothing is learned.
 The starter's word vectors become static vectors, weighted by the frequencies in the abstracts. They are trained with
@@ -15,7 +16,9 @@ linear gains, recall@100, MRR@10. Trainings are in WORK, cells in the file of re
 
 With --forms, MODEL is fine-tuned instead, once for each form of its vectors (`finetune --vectors`), on the first
 PAIRS_OF_FORMS pairs of the collection in a random order. Those whose tokens have vectors also re-rank the best 100
-passages of BM25, and their passages are searched as codes, too. The result is a file of its own.
+passages of BM25, and their passages are searched as codes, too; of sparse ones, `active` is the mean number of pieces
+with a weight. With --titles, the pairs are all titles with the rest of their abstracts, twice each, at a higher rate.
+The results are files of their own.
 """
 
 import argparse
@@ -37,18 +40,21 @@ from bertsmith.inference.search.request import DEPTH
 from bertsmith.inference.search.retrieval import score_search
 from bertsmith.inference.search.token_codes import BITS, TokenCoder
 from bertsmith.inference.search.token_search import TokenIndex
-from bertsmith.inference.vectors.loading import load_token_embedder
+from bertsmith.inference.vectors.loading import load_embedder, load_token_embedder
+from bertsmith.models.heads.vector_forms import DENSE, VECTOR_FORMS
 
 RATE, BATCH, MAX_LENGTH = 3e-3, 256, 256
 EPOCHS = {"collection": 4.0, "questions": 2.0}
 SCORES = ("ndcg@10", "recall@100", "mrr@10")
-PAIRS_OF_FORMS, RATE_OF_FORMS, BATCH_OF_FORMS, LENGTH_OF_FORMS = 1024, 5e-5, 32, 128
+PAIRS_OF_FORMS, BATCH_OF_FORMS = 1024, 32
+OF_FORMS = {"rate": 5e-5, "max_length": 128, "epochs": 1.0}
+OF_TITLES = {"rate": 2.5e-4, "max_length": 96, "epochs": 2.0}
 SAMPLE = 512  # passages that centroids are fitted to
 _SENTENCES = re.compile(r"(?<=[.?!])\s+")
 Pair = tuple[str, str]
 
 
-def pairs_of_collection(data: Path) -> list[Pair]:
+def pairs_of_collection(data: Path, *, titles_alone: bool = False) -> list[Pair]:
     """Titles with the rest of their abstracts, and sentences with the other ones of their abstract."""
     pairs, records = [], (data / "retrieval/cranfield/cran.all.1400.xml").read_text(encoding="utf-8")
     for record in re.findall(r"<doc>(.*?)</doc>", records, re.DOTALL):
@@ -57,7 +63,7 @@ def pairs_of_collection(data: Path) -> list[Pair]:
         rest = text.removeprefix(title).strip()
         if title and rest:
             pairs.append((title, rest))
-        sentences = [sentence for sentence in _SENTENCES.split(rest) if sentence]
+        sentences = [] if titles_alone else [sentence for sentence in _SENTENCES.split(rest) if sentence]
         for number, sentence in enumerate(sentences):
             others = " ".join([*sentences[:number], *sentences[number + 1 :]])
             if others and len(sentence.split()) > 4:
@@ -83,23 +89,29 @@ def write_pairs(path: Path, pairs: Sequence[Pair]) -> Path:
     return path
 
 
-def compare_forms(options: argparse.Namespace, pairs: Sequence[Pair], described: dict[str, Any]) -> None:
+def compare_forms(options: argparse.Namespace, described: dict[str, Any]) -> None:
     """Trains a model for each form of vectors and writes how it searches, next to the untrained model."""
-    name = f"retrieval_training_forms_{machine_label(described)}"
+    pairs, chosen = pairs_of_collection(options.data, titles_alone=options.titles), OF_FORMS
+    if options.titles:
+        chosen = OF_TITLES
+    else:
+        pairs = [pairs[number] for number in generator(1, "pairs").permutation(len(pairs))[:PAIRS_OF_FORMS]]
+    rate = options.rate or chosen["rate"]
+    name = f"retrieval_training_{'titles' if options.titles else 'forms'}_{machine_label(described)}"
     path = RESULTS / f"{name}.json"
     cells: dict[str, Any] = read_json(path)["cells"] if path.exists() else {}
-    chosen = generator(1, "pairs").permutation(len(pairs))[:PAIRS_OF_FORMS]
-    file = write_pairs(options.work / "pairs_of_forms.tsv", [pairs[number] for number in chosen])
+    file = write_pairs(options.work / "pairs_of_forms.tsv", pairs)
     for form, seed in [("untrained", 1), *((form, seed) for form in options.forms for seed in options.seeds)]:
         key, out = f"{form}, seed {seed}", options.work / f"{form}-{seed}"
         if key in cells:
             continue
-        start = time.process_time()
-        if form != "untrained" and not (out / "report.json").is_file():
+        start, is_trained = time.process_time(), form == "untrained" or (out / "report.json").is_file()
+        if not is_trained:
             bertsmith.finetune(
-                options.model, "pairs", out, train=file, seeds=1, seed=seed, vectors=form, baselines=False, epochs=1.0,
-                learning_rate=options.rate or RATE_OF_FORMS, batch_size=BATCH_OF_FORMS, max_length=LENGTH_OF_FORMS,
-                precision="fp32", keep="last", evaluate_every=10**6, micro_tokens=8192, resume=out.is_dir(),
+                options.model, "pairs", out, train=file, seeds=1, seed=seed, vectors=form, baselines=False,
+                epochs=chosen["epochs"], learning_rate=rate, batch_size=BATCH_OF_FORMS,
+                max_length=int(chosen["max_length"]), precision="fp32", keep="last", evaluate_every=10**6,
+                micro_tokens=8192, resume=out.is_dir(),
             )  # fmt: skip
         seconds = time.process_time() - start
         model = options.model if form == "untrained" else out / "model"
@@ -107,12 +119,15 @@ def compare_forms(options: argparse.Namespace, pairs: Sequence[Pair], described:
         cells[key] = searched(options.data, model)
         if form == "tokens":
             cells[key] |= searched(options.data, None, system="bm25", rerank=model)
-        cells[key]["seconds"] = {"training": round(seconds), "searches": round(time.process_time() - start)}
+        of_training = {} if is_trained else {"training": round(seconds)}
+        cells[key]["seconds"] = {**of_training, "searches": round(time.process_time() - start)}
+        if VECTOR_FORMS[DENSE if form == "untrained" else form].of_pieces:
+            cells[key]["active"] = active_pieces(options.data, model)
         if form == "tokens":
             cells[key] |= coded(options.data, model)
         print(key, cells[key], flush=True)
-        settings = {"model": Path(options.model).name, "pairs": PAIRS_OF_FORMS, "rate": options.rate or RATE_OF_FORMS}
-        settings |= {"batch": BATCH_OF_FORMS, "max_length": LENGTH_OF_FORMS, "epochs": 1}
+        settings = {"model": Path(options.model).name, "pairs": len(pairs), **chosen, "rate": rate}
+        settings |= {"batch": BATCH_OF_FORMS}
         write_result(name, {"machine": described, "settings": settings, "cells": cells})
 
 
@@ -156,7 +171,7 @@ def main() -> None:
     cells: dict[str, Any] = read_json(path)["cells"] if path.exists() else {}
     pairs = {"collection": pairs_of_collection(options.data), "questions": pairs_of_questions(options.data)}
     if options.forms:
-        compare_forms(options, pairs["collection"], described)
+        compare_forms(options, described)
         return
     files = {source: write_pairs(options.work / f"{source}.tsv", some) for source, some in pairs.items()}
     start = options.work / "static"
@@ -209,6 +224,16 @@ def searched(data: Path, model: Path | None, **options: Any) -> dict[str, Any]:
     return {name: {key: round(scores.scores[key], 4) for key in SCORES} for name, scores in searches.items()}
 
 
+def active_pieces(data: Path, model: Path) -> dict[str, float]:
+    """The mean number of pieces with a weight in the sparse vectors of a passage and of a query."""
+    embedder, folder = load_embedder(model, sparse=True), data / "retrieval" / "cranfield"
+    texts = {
+        "passages": read_text_set(folder / "cran.all.1400.xml").texts,
+        "queries": read_text_set(folder / "cran.qry.xml", kind="queries").texts,
+    }
+    return {name: round(embedder.embed_sparse(some)[0].nnz / len(some), 1) for name, some in texts.items()}
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with retrieval/cranfield and squad")
@@ -216,6 +241,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--model", default="", help="with --forms: the model to fine-tune")
     parser.add_argument("--forms", nargs="+", default=[], help="forms of vectors: dense, sparse, tokens")
+    parser.add_argument("--titles", action="store_true", help="with --forms: train on titles and their abstracts")
     parser.add_argument("--rate", type=float, help="another learning rate, for a try that is not written")
     return parser.parse_args()
 

@@ -57,7 +57,7 @@ def weights_of(folder: Path, texts: list[str]) -> np.ndarray:
 
 def test_a_folder_of_ours_gives_weights_of_pieces(tmp_path: Path) -> None:
     folder = write_sparse(tmp_path / "model")
-    embedder = load_embedder(folder, device="cpu")
+    embedder = load_embedder(folder, device="cpu", sparse=True)
     sparse, cut = embedder.embed_sparse(TEXTS)
     np.testing.assert_allclose(sparse.toarray(), weights_of(folder, TEXTS), atol=1e-5)
     assert (embedder.similarity, sparse.shape[1], cut.tolist()[0]) == ("dot", len(TOKENIZER.vocabulary), 0)
@@ -67,9 +67,9 @@ def test_a_folder_of_ours_gives_weights_of_pieces(tmp_path: Path) -> None:
 
 def test_only_the_largest_weights_are_kept_where_the_folder_says_so(tmp_path: Path) -> None:
     folder = write_sparse(tmp_path / "model")
-    every = load_embedder(folder, device="cpu").embed(TEXTS)
+    every = load_embedder(folder, device="cpu", sparse=True).embed(TEXTS)
     change(folder / "config_sentence_transformers.json", max_active_dims=3)
-    kept = load_embedder(folder, device="cpu").embed(TEXTS)
+    kept = load_embedder(folder, device="cpu", sparse=True).embed(TEXTS)
     for row, largest in zip(every, kept, strict=True):
         np.testing.assert_allclose(np.sort(largest)[-3:], np.sort(row)[-3:], atol=1e-6)
         assert (largest > 0).sum() <= 3
@@ -91,7 +91,7 @@ def test_what_is_not_followed_is_refused_by_name(
     folder = write_sparse(tmp_path / "model")
     change(folder / file, **values)
     with pytest.raises(CheckpointError, match=expected):
-        load_embedder(folder, device="cpu")
+        load_embedder(folder, device="cpu", sparse=True)
 
 
 @pytest.mark.parametrize(
@@ -111,12 +111,12 @@ def test_other_modules_are_refused_by_name(kinds: list[str], expected: str, tmp_
     ]
     (folder / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(CheckpointError, match=expected):
-        load_embedder(folder, device="cpu")
+        load_embedder(folder, device="cpu", sparse=True)
 
 
 def test_another_pooling_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="pooling max of the last layer, as the model has sparse vectors; found"):
-        load_embedder(write_sparse(tmp_path / "model"), pooling="mean", device="cpu")
+        load_embedder(write_sparse(tmp_path / "model"), pooling="mean", device="cpu", sparse=True)
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def theirs(library: Any, path: Path, **options: Any) -> np.ndarray:
 @pytest.mark.parametrize("architecture", ["bert", "distilbert", "modernbert", "roberta", "electra", "mpnet"])
 def test_that_library_reads_our_folders_with_equal_vectors(architecture: str, library: Any, tmp_path: Path) -> None:
     folder = write_sparse(tmp_path / "model", architecture)
-    ours = load_embedder(folder, device="cpu").embed(TEXTS)
+    ours = load_embedder(folder, device="cpu", sparse=True).embed(TEXTS)
     np.testing.assert_allclose(theirs(library, folder), ours, rtol=0, atol=1e-5)
 
 
@@ -192,7 +192,7 @@ def test_their_vectors_equal_ours_or_the_folder_is_refused(library: Any, base: P
             (content[index] if isinstance(content, list) else content)[key] = value
             (path / name).write_text(json.dumps(content))
         try:
-            ours = load_embedder(path, device="cpu").embed(TEXTS)
+            ours = load_embedder(path, device="cpu", sparse=True).embed(TEXTS)
         except BertsmithError:
             # Of the usual settings, only a similarity that a search by products does not have.
             assert stack["change"] is not None or stack["similarity"] == "euclidean"

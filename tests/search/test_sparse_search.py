@@ -79,7 +79,7 @@ def test_outputs_that_do_not_fit_the_vectors_are_refused(folder: Path, passages:
 
 
 def test_a_search_ranks_by_products_of_weights(folder: Path, passages: Path) -> None:
-    embedder = load_embedder(folder, device="cpu")
+    embedder = load_embedder(folder, device="cpu", sparse=True)
     weights = embedder.for_queries().embed(QUERIES) @ embedder.embed(PASSAGES).T
     results = search_passages(passages, QUERIES, model=folder, top=3, device="cpu")
     for row, result in zip(weights, results, strict=True):
@@ -99,7 +99,7 @@ def test_searches_by_sparse_vectors_are_scored_next_to_bm25(folder: Path, passag
 
 @pytest.mark.parametrize(
     ("options", "expected"),
-    [({"index": "x"}, "`index`"), ({"approximate": True}, "`approximate`"), ({"pooling": "mean"}, "pooling mean")],
+    [({"index": "x"}, "`index`"), ({"approximate": True}, "`approximate=True`"), ({"pooling": "mean"}, "pooling mean")],
 )
 def test_settings_of_dense_vectors_are_refused(
     options: dict[str, object], expected: str, folder: Path, passages: Path
@@ -109,7 +109,7 @@ def test_settings_of_dense_vectors_are_refused(
 
 
 def test_an_index_on_disk_refuses_sparse_vectors(folder: Path, passages: Path, tmp_path: Path) -> None:
-    with pytest.raises(BertsmithError, match=r"dense vectors for an index; found .*whose vectors are sparse"):
+    with pytest.raises(BertsmithError, match=r"a model of dense vectors in .*; found one of sparse vectors"):
         bertsmith.build_index(passages, tmp_path / "index", model=folder, device="cpu")
 
 
@@ -118,7 +118,7 @@ def test_pairs_are_scored_by_the_product_of_their_vectors(folder: Path, tmp_path
     records = [{"text": query, "pair": passage} for query, passage in zip(QUERIES, PASSAGES[1:3], strict=True)]
     data.write_text("".join(json.dumps(record) + "\n" for record in records))
     scores = bertsmith.evaluate(folder, data, task="pairs", device="cpu").scores
-    embedder = load_embedder(folder, device="cpu")
+    embedder = load_embedder(folder, device="cpu", sparse=True)
     products = embedder.for_queries().embed(QUERIES) @ embedder.embed(PASSAGES[1:3]).T
     assert scores["recall@1"] == pytest.approx(np.mean(np.diag(products) >= products.max(axis=1)))
 

@@ -11,7 +11,6 @@ import numpy as np
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import tell
 from bertsmith.base.core.requests import takes
-from bertsmith.base.core.settings import require
 from bertsmith.base.storage.files import digest_bytes, digest_file
 from bertsmith.inference.indexes import building
 from bertsmith.inference.indexes.building import IndexChange
@@ -94,14 +93,7 @@ def made_of_index(embedder: Embedder) -> dict[str, Any]:
 
 
 def _passage_embedder(request: IndexRequest, model: str | Path) -> Embedder:
-    embedder = load_embedder(model, **request.arguments(load_embedder))
-    require(
-        not embedder.is_sparse,
-        expected="a model of dense vectors for an index",
-        found=f"'{model}', whose vectors are sparse",
-        fix="name another model, or search the file of the texts with it",
-    )
-    return embedder.for_passages(request.passage_prompt)
+    return load_embedder(model, **request.arguments(load_embedder)).for_passages(request.passage_prompt)
 
 
 def _stored_vectors(request: IndexRequest) -> StoredVectors | None:

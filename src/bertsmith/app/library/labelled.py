@@ -287,7 +287,7 @@ def _evaluate_vectors(request: EvaluateRequest) -> Evaluation:
     )
     examples = _examples(request, "classification" if task == CLUSTERING else task)
     if late is None:
-        embedder = load_embedder(model, **request.arguments(load_embedder))
+        embedder = load_embedder(model, sparse=True, **request.arguments(load_embedder))
     else:
         embedder = load_token_embedder(late, **request.arguments(load_token_embedder))
     lines: list[Mapping[str, Any]] = []

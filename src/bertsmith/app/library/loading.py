@@ -140,7 +140,7 @@ def _loaded(
         require_torch(source)
         return Model(name, embedder=load_token_embedder(late, **options))
     if read_recipe(Path(source)) is not None and not read_metadata(Path(source)).keeps_heads:
-        return Model(name, embedder=load_embedder(source, early=True, **options))
+        return Model(name, embedder=load_embedder(source, sparse=True, early=True, **options))
     if is_onnx_folder(source):
         exported = read_onnx_folder(source)
         if exported.metadata.spec is not None:
@@ -154,7 +154,7 @@ def _loaded(
     require_torch(source)
     folder = load_any(source)
     if read_recipe(folder.path) is not None and not folder.metadata.keeps_heads:
-        return Model(name, embedder=load_embedder(folder.path, **options))
+        return Model(name, embedder=load_embedder(folder.path, sparse=True, **options))
     return _of_folder(name, folder, **options)
 
 
@@ -178,7 +178,7 @@ def _loaded_early(name: str, source: str | Path, **options: Any) -> Model | None
     if folder is None:
         return None
     if read_recipe(folder.path) is not None and not folder.metadata.keeps_heads:
-        return Model(name, embedder=load_embedder(folder.path, early=True, **options))
+        return Model(name, embedder=load_embedder(folder.path, sparse=True, early=True, **options))
     spec = spec_of(folder)
     if spec is not None and spec.kind != SIMILARITY:
         graph = task_graph(folder, **options)

@@ -173,7 +173,7 @@ def _retriever(request: RetrievalRequest, systems: set[str], asked: Vectors | No
         path = path_or_none(request.index)
         is_read = path is not None and path.exists()  # then only queries are left to be read
         characters = 0 if is_read else sum(map(len, passages.texts))
-        loaded = load_embedder(request.model, characters=characters, **request.arguments(load_embedder))
+        loaded = load_embedder(request.model, characters=characters, sparse=True, **request.arguments(load_embedder))
         embedder, of_passages = loaded.for_queries(request.query_prompt), loaded.for_passages(request.passage_prompt)
         tokenizer = embedder.encoder.tokenizer
         if needs_vectors and (embedder.prompt or of_passages.prompt):

@@ -209,7 +209,9 @@ class JobRecipe:
         """
         if self.of_tokens:
             return TokenVectorsOfTexts(load_token_features(self.model, **self.loading))
-        return TextVectors(load_embedder(self.model, **self.loading, characters=characters), text=self.text)
+        return TextVectors(
+            load_embedder(self.model, **self.loading, characters=characters, sparse=True), text=self.text
+        )
 
 
 def write_vectors(

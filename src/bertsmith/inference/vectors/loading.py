@@ -98,6 +98,7 @@ def load_embedder(
     int8: "RecordedInt8 | None" = None,
     characters: int | None = None,
     early: bool = False,
+    sparse: bool = False,
 ) -> Embedder:
     """The embedder of a model folder, one of sentence-transformers, a Google checkpoint, a run or a hub id.
 
@@ -108,11 +109,18 @@ def load_embedder(
         prompt: the name of one of the folder's prompts, or "none"; None: the folder's default.
         dimensions: how many of the first numbers of each vector are kept; None: as many as the folder says, or all.
         characters, early: see `load_encoder`.
+        sparse: the caller takes sparse vectors, too; otherwise a model that gives them is refused.
     """
     compute = {"device": device, "precision": precision, "products": products}
     known = characters if layers == "last" else None
     encoder, recipe = load_encoder(source, pooled=True, int8=int8, characters=known, early=early, **compute)
     said = recipe or SentenceRecipe(encoder=Path(source))
+    if encoder.is_sparse and not sparse:
+        raise CheckpointError(
+            expected=f"a model of dense vectors in '{source}'",
+            found="one of sparse vectors",
+            fix="use it with embed, search, evaluate or serve, or name another model",
+        )
     limit = encoder.model.max_tokens
     if said.pooling == "cls" and pooling is None and encoder.reads_last:
         raise CheckpointError(
