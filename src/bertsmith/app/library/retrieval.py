@@ -263,8 +263,8 @@ def _require_fit(request: RetrievalRequest, *, is_indexed: bool) -> None:
 
 def _require_no(request: RetrievalRequest, idle: Sequence[str], where: str) -> None:
     if settings := [name for name in idle if name in request.given]:
-        found = f"--{settings[0].replace('_', '-')}"
-        raise ConfigError(expected=f"settings {where}", found=found, fix="leave it out")
+        option = f"--{settings[0].replace('_', '-')}"
+        raise ConfigError(expected=f"settings {where}", found=option, fix="leave it out")
 
 
 def _index_of_words(name: str, texts: Sequence[str], words: Words, request: RetrievalRequest) -> WordIndex:
