@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
 
 from bertsmith.base.core.errors import BertsmithError, CheckpointError
 from bertsmith.inference.vectors.loading import late_folder, load_embedder, load_token_embedder
@@ -20,7 +21,7 @@ from bertsmith.tasks.metrics.token_vectors import max_sim
 from checkpoints.test_module_stacks import change_file
 from search.late_samples import SKIPPED, WEIGHT, write_late
 from tasks.architecture_samples import write_peer
-from tasks.task_samples import CONFIG
+from tasks.task_samples import CONFIG, write_base_model
 
 TEXTS = ["anna was in rome ?", "the plot . was awful", "a great film", "bert and carl in oslo . ? ?", "good " * 40, ""]
 ABOUT, MASK = "config_sentence_transformers.json", "2_MultiVectorMask/config.json"
@@ -152,6 +153,37 @@ def test_the_layout_of_pylate_is_read_as_that_library_reads_it(
     ):
         assert matrix.lengths.tolist() == list(map(len, of_side))
         np.testing.assert_allclose(matrix.vectors, np.concatenate(of_side), rtol=0, atol=ROOM)
+
+
+@pytest.mark.usefixtures("quiet_transformers")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"query_maxlen": 12, "doc_maxlen": 9, "query_token_id": "##s", "attend_to_mask_tokens": True},
+        {"query_token_id": "[MASK]", "doc_token_id": "##s", "mask_punctuation": False},
+    ],
+)
+def test_the_layout_of_the_original_is_read_as_that_library_reads_it(tmp_path: Path, said: dict[str, Any]) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    tmp_path = Path(write_base_model(tmp_path / "original", 4))
+    change_file(tmp_path / "config.json", "architectures", ["HF_ColBERT"], 0)
+    tensors = {name: tensor for name, tensor in load_file(tmp_path / "model.safetensors").items() if "cls." not in name}
+    save_file({**tensors, "linear.weight": WEIGHT}, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    (tmp_path / "bertsmith.json").unlink()
+    if said:
+        (tmp_path / "artifact.metadata").write_text(json.dumps(said))
+    ours, theirs = load_token_embedder(tmp_path, device="cpu"), library.MultiVectorEncoder(str(tmp_path), device="cpu")
+    for matrix, of_side in (
+        (ours.queries(TEXTS), theirs.encode_query(TEXTS, convert_to_numpy=True)),
+        (ours.documents(TEXTS), theirs.encode_document(TEXTS, convert_to_numpy=True)),
+    ):
+        assert matrix.lengths.tolist() == list(map(len, of_side))
+        np.testing.assert_allclose(matrix.vectors, np.concatenate(of_side), rtol=0, atol=ROOM)
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"the projection linear\.weight"):
+        load_token_embedder(tmp_path, device="cpu")
 
 
 def test_a_folder_of_ours_is_read_as_it_was_written(folder: Path) -> None:

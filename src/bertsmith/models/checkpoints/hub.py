@@ -31,6 +31,7 @@ TEXT_FILES = (
     # How sentence-transformers pools; without these files the vectors would silently differ.
     "modules.json",
     "config_sentence_transformers.json",
+    "artifact.metadata",  # of the original ColBERT
     *(f"{folder}{name}" for folder in ("", _MODULE) for name in _OF_ENCODER),
     "[1-9]_*/model.safetensors",  # of a layer after the encoder, a small file in either format
     "[1-9]_*/pytorch_model.bin",

@@ -18,7 +18,7 @@ from bertsmith.models.checkpoints.architectures import architecture_of, read_con
 from bertsmith.models.checkpoints.card import write_card
 from bertsmith.models.checkpoints.cross_encoders import read_scoring
 from bertsmith.models.checkpoints.hub import shown
-from bertsmith.models.checkpoints.late_interaction import read_late_recipe, write_late_recipe
+from bertsmith.models.checkpoints.late_interaction import ORIGINAL, ORIGINAL_WEIGHT, read_late_recipe, write_late_recipe
 from bertsmith.models.checkpoints.model_folder import (
     ModelFolder,
     fit_vocabulary,
@@ -99,7 +99,10 @@ def read_model_folder(
     if tokenizer is not None:
         tokenizer = with_segments(tokenizer, config.type_vocab_size, folder)
     names = architecture.names
-    weights, unwrapped = without_wrappers(read_weights(folder, as_arrays=as_arrays), names)
+    stored_weights = read_weights(folder, as_arrays=as_arrays)
+    if _declared(values)[0] == ORIGINAL:  # whose projection is read with the recipe
+        stored_weights.pop(ORIGINAL_WEIGHT, None)
+    weights, unwrapped = without_wrappers(stored_weights, names)
     notes += unwrapped
     stored = split_fused(weights, names) if names.fused else weights
     for name, bias in names.without_bias.items():

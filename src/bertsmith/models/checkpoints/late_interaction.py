@@ -1,9 +1,9 @@
 """How a folder with late interaction (ColBERT) computes the vectors of the tokens of a text.
 
 Such a folder lists an encoder, a projection (`Dense`), which tokens are compared (`MultiVectorMask`) and a
-normalization. Two layouts are read: that of `MultiVectorEncoder` in sentence-transformers, and that of PyLate, whose
-settings are all in one file. PyLate's is written, which both load. What would change the vectors and is not followed
-here is refused by name.
+normalization. Three layouts are read: that of `MultiVectorEncoder` in sentence-transformers, that of PyLate, whose
+settings are all in one file, and that of the original ColBERT, whose projection is among the weights of the encoder.
+PyLate's is written, which the first two load. What would change the vectors and is not followed here is refused.
 
 Letters: D width of the encoder, K width of the vectors.
 
@@ -12,7 +12,6 @@ PyLate.
 """
 
 import dataclasses
-import string
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -46,8 +45,11 @@ from bertsmith.models.checkpoints.sentence_transformers import (
 )
 from bertsmith.models.checkpoints.weights import read_tensors
 from bertsmith.models.model_files.metadata import BIN, SAFETENSORS
+from bertsmith.models.parts.head_inputs import SKIPPED_PIECES
 
 Matrix = npt.NDArray[np.float32]
+ORIGINAL, ORIGINAL_WEIGHT = "HF_ColBERT", "linear.weight"  # the class that a folder of the original names
+_ORIGINAL_SETTINGS = "artifact.metadata"
 _FOLDER = "1_Dense"
 _TOKENS = "token_embeddings"
 _LINEAR = ("torch.nn.modules.linear.Identity", "torch.nn.Identity")
@@ -119,11 +121,15 @@ class LateRecipe:
 
 def is_late_interaction(folder: Path) -> bool:
     """Whether a folder has a model with late interaction."""
-    return (folder / MODULES).exists() and about_of(folder).get("model_type") in LATE_INTERACTION
+    if (folder / MODULES).exists():
+        return about_of(folder).get("model_type") in LATE_INTERACTION
+    return _is_original(folder)
 
 
 def read_late_recipe(folder: Path) -> LateRecipe:
     """The recipe of a folder with late interaction."""
+    if not (folder / MODULES).exists() and _is_original(folder):
+        return _original_recipe(folder)
     about, modules = about_of(folder), modules_of(folder)
     is_pylate = about.get("model_type") == PYLATE
     kinds = [str(module.get("type", "")) for module in modules]
@@ -156,7 +162,7 @@ def read_late_recipe(folder: Path) -> LateRecipe:
     of_documents = next((prompts[name] for name in _DOCUMENT_PROMPTS if name in prompts), prompt)
     if is_pylate:
         words, tasks = about.get("skiplist_words"), [DOCUMENT]
-        words = [*string.punctuation] if words is None else words
+        words = [*SKIPPED_PIECES] if words is None else words
         markers = [_marker(folder / ABOUT, about, f"{kind}_prefix") for kind in (QUERY, DOCUMENT)]
         of_queries, of_documents = (
             marker + text.removeprefix(marker) for marker, text in zip(markers, (of_queries, of_documents), strict=True)
@@ -197,6 +203,43 @@ def read_late_recipe(folder: Path) -> LateRecipe:
         normalizes=is_pylate or "Normalize" in folders,
         is_mean=score == "meanmaxsim",
         lowercase=lowercases_texts(encoder, encoder_settings(encoder, None)),
+    )
+
+
+def _is_original(folder: Path) -> bool:
+    """Whether a folder is one of the original ColBERT."""
+    classes = read_object(folder / "config.json").get("architectures")
+    return isinstance(classes, list) and ORIGINAL in classes
+
+
+def _original_recipe(folder: Path) -> LateRecipe:
+    """The recipe of a folder of the original ColBERT, as `MultiVectorEncoder` reads it."""
+    path = folder / _ORIGINAL_SETTINGS
+    said = read_object(path)
+    file = next((file for name in (SAFETENSORS, BIN) if (file := folder / name).exists()), folder / SAFETENSORS)
+    weight = _arrays(file).get(ORIGINAL_WEIGHT)
+    if weight is None:
+        raise CheckpointError(
+            expected=f"the projection {ORIGINAL_WEIGHT} in '{file}'", found="none", fix="download the folder again"
+        )
+    markers = [
+        (_marker(path, said, name) or default) + " "
+        for name, default in (("query_token_id", "[unused0]"), ("doc_token_id", "[unused1]"))
+    ]
+    length = count_in(path, said, "query_maxlen") or _QUERY_LENGTH
+    skips = flag_in(path, said, "mask_punctuation", default=True)
+    return LateRecipe(
+        encoder=folder,
+        weight=np.ascontiguousarray(weight, np.float32),
+        queries=TextSide(prefix=markers[0], marker=markers[0], max_length=length),
+        documents=TextSide(
+            prefix=markers[1],
+            marker=markers[1],
+            max_length=count_in(path, said, "doc_maxlen") or max_length_of(folder, {}),
+            skips=skips,
+        ),
+        expansion=Expansion(length=length, attends=flag_in(path, said, "attend_to_mask_tokens", default=False)),
+        skipped=SKIPPED_PIECES if skips else (),
     )
 
 
