@@ -326,7 +326,7 @@ def test_the_page_about_serving_tells_the_bounds() -> None:
             f"{more(lambda n: answer_size.stories(records, [{'facts': [''] * n}])) - 3 * 2} bytes per fact",
             f"50 facts: {millions(answer_size.stories(records, [{'facts': ['a' * 25] * 50}] * texts))}",
         ),
-        "| `/rerank`": (
+        "| `/rerank`, ": (
             f"{more(lambda n: answer_size.scores(base, n)) - 4 * 768} bytes per passage, 4 per number of its vector",
             f"{texts - 1:,} passages: {millions(answer_size.scores(base, texts - 1))}",
         ),
@@ -343,7 +343,7 @@ def test_the_page_about_serving_tells_the_bounds() -> None:
             f"{attention.per_token // (weights // answer_size.MOST_TOKENS)} bytes per weight",
             f"{weights / 1e6:.1f} million weights: {millions(attention)}",
         ),
-        "| `/v1/embeddings`": (
+        "| `/v1/embeddings`, ": (
             f"{more(lambda n: answer_size.vectors(base, n, packed=False)) // 768} bytes per number",
             f"{more(lambda n: answer_size.vectors(base, n, packed=True)) // 768} in base64",
             f"{texts:,} texts: {millions(answer_size.vectors(base, texts, packed=False))}",

@@ -192,7 +192,7 @@ def test_an_index_is_changed_only_with_its_key(folder: Path) -> None:
         ("/index/add", {"rows": [{"id": "a", "text": ""}]}, 422, "expected texts to index; found none"),
         ("/index/add", {"rows": [{"id": "a", "text": "b"}] * 9}, 413, "the request has 9 texts; the limit is 8"),
         ("/index/remove", {"ids": []}, 422, "ids: expected a list of at least 1"),
-        ("/fill", {"texts": ["a [MASK]"]}, 400, "'films' answers /v1/embeddings, /rerank, /classify, /search"),
+        ("/fill", {"texts": ["a [MASK]"]}, 400, "'films' answers /v1/embeddings, /embed, /, /rerank, "),
     ],
 )  # fmt: skip
 def test_a_request_that_is_wrong_gets_one_sentence_and_changes_nothing(

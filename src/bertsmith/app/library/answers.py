@@ -19,6 +19,7 @@ from bertsmith.tasks.specs.tokenized import encoded_texts
 from bertsmith.text.tokenizers.encoded import Encoded
 
 Vectors = npt.NDArray[np.float32]
+Scored = list[tuple[float, Vectors | None]]  # scores of passages, with the vectors that were compared
 
 
 def predicted(predictor: Predictor, examples: Sequence[Any]) -> list[Any]:
@@ -33,15 +34,15 @@ def predicted(predictor: Predictor, examples: Sequence[Any]) -> list[Any]:
     return [answers[number] for number in range(len(examples))]
 
 
-def scored_by_pairs(predictor: Predictor, pairs: Sequence[TextExample]) -> list[tuple[float, Vectors | None]]:
-    """The score of each pair of query and passage, by a model that reads both together."""
+def scored_by_pairs(predictor: Predictor, pairs: Sequence[TextExample], *, raw: bool = False) -> Scored:
+    """The score, or the raw score, of each pair of query and passage, by a model that reads both together."""
     with quiet():
-        scored = PairScorer(predictor).scored(pairs)
+        scored = PairScorer(predictor).scored(pairs, raw=raw)
     warn_cut(cut for _, cut in scored)
     return [(score, None) for score, _ in scored]
 
 
-def scored_by_vectors(embedder: Embedder, pairs: Sequence[TextExample]) -> list[tuple[float, Vectors | None]]:
+def scored_by_vectors(embedder: Embedder, pairs: Sequence[TextExample]) -> Scored:
     """The product of the vectors of the query and of each passage, and the latter; of tokens, a score alone.
 
     Args:
@@ -59,7 +60,7 @@ def scored_by_vectors(embedder: Embedder, pairs: Sequence[TextExample]) -> list[
     return [(float(score), vector) for score, vector in zip(scores, vectors[1:], strict=True)]
 
 
-def _scored_by_tokens(embedder: TokenEmbedder, pairs: Sequence[TextExample]) -> list[tuple[float, Vectors | None]]:
+def _scored_by_tokens(embedder: TokenEmbedder, pairs: Sequence[TextExample]) -> Scored:
     """The score of each pair of query and passage by the vectors of their tokens.
 
     Args:

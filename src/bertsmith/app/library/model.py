@@ -22,7 +22,7 @@ from bertsmith.app.library.abilities import (
     require_attention,
     shown_pieces,
 )
-from bertsmith.app.library.answers import predicted, scored_by_pairs, scored_by_vectors
+from bertsmith.app.library.answers import Scored, predicted, scored_by_pairs, scored_by_vectors
 from bertsmith.app.library.by_labels import BY_LABELS, LabelReader, Names
 from bertsmith.app.library.inputs import (
     Text,
@@ -365,16 +365,17 @@ class Model:
         )
         return predicted_table(self._predictor, data, settings, **columns)
 
-    def rerank(self, query: str, passages: Sequence[str]) -> list[float]:
+    def rerank(self, query: str, passages: Sequence[str], *, raw_scores: bool = False) -> list[float]:
         """How well each passage answers the query; higher is better.
 
-        A model of pairs reads query and passage together (see `PairScorer`), one of late interaction compares their
-        tokens (see `max_sim`), others use the cosine of their vectors. Long texts are truncated, with a `CutWarning`.
+        A model of pairs reads query and passage together (see `PairScorer`, also for `raw_scores`), one of late
+        interaction compares their tokens (see `max_sim`), others use the cosine of their vectors. Long texts are
+        truncated, with a `CutWarning`.
         """
         self._require("rerank")
         checked_text(query, "the query")
         pairs = [(query, passage) for passage in listed(passages, "texts")]
-        return [score for score, _ in self._score(self.read(pairs, "rerank")[0])] if pairs else []
+        return [score for score, _ in self._score(self.read(pairs, "rerank")[0], query, raw_scores)] if pairs else []
 
     def remark(self, items: Sequence[Any], vectors: Sequence[Vectors | None] = ()) -> str:
         """A sentence to read with the answers to some items of `read`, as the commands print it; "" if there is none.
@@ -560,8 +561,7 @@ class Model:
 
     def _heads(self, ability: str) -> PretrainedPredictor:
         self._require(ability)
-        assert self._pretrained is not None
-        return self._pretrained
+        return cast("PretrainedPredictor", self._pretrained)
 
     def _embedder_of(self, pooling: str | None, normalize: bool | None, prompt: str | None) -> Embedder:
         with self._lock:
@@ -585,12 +585,12 @@ class Model:
         warn_cut(answer.cut_tokens for answer in answers)
         return answers
 
-    def _embed(self, texts: Sequence[TextExample], prompt: str | None = None) -> Vectors:
-        return self._embedder_of(None, None, prompt).embed_encoded(encoded_texts(texts, self.tokenizer))[0]
+    def _embed(self, texts: Sequence[TextExample], prompt: str | None = None, normalize: bool | None = None) -> Vectors:
+        return self._embedder_of(None, normalize, prompt).embed_encoded(encoded_texts(texts, self.tokenizer))[0]
 
-    def _score(self, pairs: Sequence[TextExample], query: str = "") -> list[tuple[float, Vectors | None]]:
+    def _score(self, pairs: Sequence[TextExample], query: str = "", raw_scores: bool = False) -> Scored:
         if self._predictor is not None:
-            return scored_by_pairs(self._predictor, pairs)
+            return scored_by_pairs(self._predictor, pairs, raw=raw_scores)
         return scored_by_vectors(self._embedder_of(None, self.embedder.compares_units or None, None), pairs)
 
     def _attention(self, example: TextExample) -> "Attention":

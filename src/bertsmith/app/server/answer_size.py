@@ -70,9 +70,9 @@ def vectors(model: "Model", count: int, *, packed: bool) -> AnswerSize:
     return AnswerSize(count * (_ITEM + model.width * (_PACKED if packed else _NUMBER)), fix=fix)
 
 
-def scores(model: "Model", count: int) -> AnswerSize:
-    """The size of scores, and of the vectors that were compared."""
-    return AnswerSize(count * (_ITEM + 4 * model.width))
+def scores(model: "Model", count: int, texts: Sequence[str] = ()) -> AnswerSize:
+    """The size of scores, of the vectors that were compared, and of the texts that are repeated."""
+    return AnswerSize(count * (_ITEM + 4 * model.width) + 3 * _json_of(texts))
 
 
 def rankings(count: int, top: int) -> AnswerSize:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, FastAPI, Request, Response
 
-from bertsmith.app.server import schemas
+from bertsmith.app.server import dialect_schemas, schemas
+from bertsmith.app.server.dialects import info_of
 from bertsmith.app.server.documents import document_router, page_router
 from bertsmith.app.server.gate import OPEN_PATHS, Gate
 from bertsmith.app.server.host_header import AllowedHosts
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from bertsmith.app.library.loading import Served
     from bertsmith.app.server.reload import Load
 
-_COUNTED = ("/", "/health", "/reload", "/ready", "/models", "/v1/models", "/metrics", "/docs", "/openapi.json")
+_COUNTED = ("/", "/health", "/reload", "/ready", "/models", "/v1/models", "/info", "/metrics", "/docs", "/openapi.json")
 
 
 def create_app(
@@ -184,6 +185,17 @@ def _watch_router(service: Service, reload: Reload | None) -> APIRouter:
             {"id": host.name, "object": "model", "created": 0, "owned_by": "bertsmith"} for host in service.hosts.all
         ]
         return json_response({"object": "list", "data": shown})
+
+    @router.get(
+        "/info",
+        summary="The first model that embeds or ranks texts, in the format of TEI.",
+        responses={200: {"model": dialect_schemas.InfoReply}, 400: {"model": schemas.ErrorReply}},
+    )
+    async def info() -> Response:
+        try:
+            return json_response(info_of(service))
+        except RefusalError as refusal:
+            return refusal.response()
 
     @router.get("/metrics", summary="Counters for Prometheus.", response_class=Response)
     async def metrics() -> Response:

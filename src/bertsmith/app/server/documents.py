@@ -186,7 +186,12 @@ def _route(
         yield f"<pre>{html.escape(command)}</pre>"
     content = operation["responses"].get("200", {}).get("content", {})
     if "schema" in content.get("application/json", {}):
-        yield from _fields("Reply", _resolved(content["application/json"]["schema"], schemas), schemas)
+        reply = content["application/json"]["schema"]
+        for choice in reply.get("anyOf", [reply]):
+            if "properties" in (schema := _resolved(choice, schemas)):
+                yield from _fields("Reply", schema, schemas)
+            else:
+                yield f"<p>Reply: <code>{html.escape(_kind(choice, schemas))}</code></p>"
 
 
 def _fields(title: str, schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Iterable[str]:
@@ -239,6 +244,10 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "/search": {"query": "a broken gate", "top": 3},
     "/index/add": {"rows": [{"id": "a1", "text": "The gate was mended."}]},
     "/index/remove": {"ids": ["a1"]},
+    "/embed": {"inputs": ["a text", "another"], "normalize": True},
+    "/": {"inputs": "a text"},
+    "/v1/rerank": {"query": "who was Jim Henson", "documents": ["a puppeteer", {"text": "a river"}], "top_n": 1},
+    "/v2/rerank": {"query": "who was Jim Henson", "documents": ["a puppeteer", "a river"], "top_n": 1},
     "/tokenize": {"texts": ["unaffable"]},
     "/codes/predict": {"subjects": [{"visits": [{"codes": {"diagnosis": ["flu"]}}]}], "top": 3},
     "/codes/anomalies": {"subjects": [{"visits": [{"codes": {"diagnosis": ["flu"], "medication": ["tea"]}}]}]},

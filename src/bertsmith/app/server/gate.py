@@ -150,7 +150,7 @@ class Gate:
         changes = scope["path"] in self._changing
         if changes and self._index_key is None:
             raise RefusalError(403, "this server changes no index; start it with --index-key-file")
-        if (changes or not (self._key is None or self._is_open(scope["path"]))) and not self._is_known(scope, changes):
+        if (changes or not (self._key is None or self._is_open(scope))) and not self._is_known(scope, changes):
             name = "index key" if changes else "API key"
             sentence = f"expected this server's {name} in the header authorization: Bearer KEY"
             raise RefusalError(401, sentence, {"www-authenticate": "Bearer"})
@@ -165,8 +165,10 @@ class Gate:
         counters[0].inc()
         counters[1].observe(seconds)
 
-    def _is_open(self, path: str) -> bool:
-        return path in OPEN_PATHS or path.startswith(_OPEN_FOLDER)
+    def _is_open(self, scope: Scope) -> bool:
+        path = scope["path"]
+        is_route = scope["method"] == "POST" and path in self._endpoints
+        return not is_route and (path in OPEN_PATHS or path.startswith(_OPEN_FOLDER))
 
     def _is_known(self, scope: Scope, changes: bool) -> bool:
         """Whether a request has the key that it needs."""

@@ -30,7 +30,7 @@ KINDS: Mapping[int, str] = {
 _LONGEST = 400  # characters of a message
 _PARAMETER = re.compile(r"`(\w+)=([^`]+)`")  # of the library, with its value
 # What pydantic adds to a location, besides names and indexes, if a value may be of several types.
-_KINDS_OF_VALUES = ("str", "int")
+_KINDS_OF_VALUES = ("str", "int", "Document")
 _MOST_COMPLAINTS = 64  # that are read; only unknown keys can cause more
 _LONGEST_SHOWN = 60  # characters of what was found
 _LARGEST_SHOWN = 10**15

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +50,7 @@ _EVENTS: dict[str, dict[str, Any]] = {"/v1/completions": {"content": {"text/even
 
 @dataclasses.dataclass(frozen=True)
 class Listed:
-    """A reply: a list of values under a key, and the other keys.
+    """A reply: a list of values under a key, and the other keys; without a key, the list alone.
 
     Attributes:
         values: computed while they are serialized.
@@ -66,10 +66,14 @@ class Listed:
     def bytes(self) -> bytes:
         """The JSON, serialized value by value so that other threads can run in between."""
         values = b",".join(map(json_bytes, self.values))
+        if not self.key:
+            return b"[%s]" % values
         return b'{"%s":[%s],%s' % (self.key.encode(), values, json_bytes(self.others)[1:])
 
 
+Vector = npt.NDArray[np.float32]
 Handler = Callable[[Service, Request, Any], Awaitable["Listed | Streamed"]]
+Handling = TypeVar("Handling", bound=Handler)
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -86,7 +90,7 @@ class ModelRoute:
 
     path: str
     request_schema: type[BaseModel]
-    reply: type[BaseModel]
+    reply: Any
     handler: Handler
 
     def endpoint(self, service: Service) -> Endpoint:
@@ -130,10 +134,10 @@ class ModelRoute:
 ROUTES: list[ModelRoute] = []
 
 
-def post(path: str, request_schema: type[BaseModel], reply: type[BaseModel]) -> Callable[[Handler], Handler]:
+def post(path: str, request_schema: type[BaseModel], reply: Any) -> Callable[[Handling], Handling]:
     """A decorator that registers a handler as a route for bodies of the schema `request_schema`."""
 
-    def register(handler: Handler) -> Handler:
+    def register(handler: Handling) -> Handling:
         ROUTES.append(ModelRoute(path, request_schema, reply, handler))
         return handler
 
@@ -167,11 +171,7 @@ def listed(
 async def embeddings(service: Service, request: Request, body: schemas.EmbeddingsAsked) -> Listed:
     """One vector per text, in OpenAI's format."""
     host, ability = service.hosts.find(body.model, "embed")
-    width = host.model.width
-    if body.dimensions is not None and body.dimensions > width:
-        raise RefusalError(422, f"dimensions: the vectors of {host.name!r} have only {width} numbers; lower it")
-    if body.dimensions is not None and host.model.is_sparse:
-        raise RefusalError(422, f"dimensions: the vectors of {host.name!r} are sparse; leave it out")
+    cut = shortened(host, body.dimensions)
     is_text = isinstance(body.input, str) or isinstance(body.input[0], int)
     texts: list[Any] = [body.input] if is_text else list(body.input)
     if not isinstance(texts[0], str):
@@ -182,7 +182,7 @@ async def embeddings(service: Service, request: Request, body: schemas.Embedding
     work = await service.work(request, host, ability, texts, size, options)
     usage = {**work.usage, "prompt_tokens": work.usage["tokens_used"], "total_tokens": work.usage["tokens_used"]}
     pieces = host.model.tokenizer.vocabulary.pieces if host.model.is_sparse else ()
-    shown = _openai_embeddings(work.answers, body.encoding_format, body.dimensions, pieces)
+    shown = _openai_embeddings(map(cut, work.answers), body.encoding_format, pieces)
     return Listed("data", shown, {"object": "list", "model": host.name, "usage": usage}, len(texts))
 
 
@@ -331,16 +331,20 @@ async def next_sentence(service: Service, request: Request, body: schemas.NextAs
     return listed(host, work)
 
 
-@post("/rerank", schemas.RerankAsked, schemas.RerankReply)
+@post("/rerank", schemas.RerankAsked, schemas.RerankReply | list[schemas.Ranked])
 async def rerank(service: Service, request: Request, body: schemas.RerankAsked) -> Listed:
     """Passages ranked by relevance to a query."""
     host, ability = service.hosts.find(body.model, "rerank")
-    pairs = [(body.query, passage) for passage in body.passages]
-    size = answer_size.scores(host.model, len(pairs))
-    work = await service.work(request, host, ability, pairs, size, (("query", body.query),))
+    passages = body.ranked
+    pairs = [(body.query, passage) for passage in passages]
+    size = answer_size.scores(host.model, len(pairs), passages if body.return_text else ())
+    options = (("query", body.query), *((("raw_scores", True),) if body.raw_scores else ()))
+    work = await service.work(request, host, ability, pairs, size, options)
+    require_whole(work, body.truncate)
     scores, vectors = zip(*work.answers, strict=True)
     note = await asyncio.to_thread(host.model.remark, (), vectors)
-    return listed(host, work, _ranked(scores, body.top), key="results", note=note)
+    ranked = _ranked(scores, body.top, passages if body.return_text else None)
+    return listed(host, work, ranked, key="results" if body.texts is None else "", note=note)
 
 
 @post("/tokenize", schemas.TokenizeAsked, schemas.TokenizeReply)
@@ -386,21 +390,23 @@ def _answers(prediction: Any, n_best: int) -> dict[str, Any]:
     return {**values, "n_best": values["n_best"][:n_best], "answers": values["answers"][:n_best]}
 
 
-def _ranked(scores: Sequence[float], top: int | None) -> list[dict[str, Any]]:
-    """The passages, best first; ties stay in request order."""
-    order = sorted(range(len(scores)), key=lambda index: -scores[index])
-    return [{"index": index, "score": scores[index]} for index in order[:top]]
+def require_whole(work: Work, truncate: bool | None) -> None:
+    """Refuses truncated texts if the request does; the model has read their beginnings then."""
+    if truncate is False and (cut := work.usage["tokens_cut"]):
+        raise RefusalError(413, f"truncate: {cut:,} tokens are too many for the model; send shorter texts, or true")
 
 
-def _openai_embeddings(
-    vectors: Iterable[npt.NDArray[np.float32]], encoding: str, dimensions: int | None, pieces: Sequence[str]
-) -> Iterator[dict[str, Any]]:
-    """Vectors in OpenAI's format; shortened vectors are normalized again if the full ones are normalized.
+def _ranked(scores: Sequence[float], top: int | None, texts: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """The passages, best first, with their texts if there are any; ties stay in request order."""
+    order = sorted(range(len(scores)), key=lambda index: -scores[index])[:top]
+    return [
+        {"index": index, "score": scores[index], **({} if texts is None else {"text": texts[index]})} for index in order
+    ]
 
-    Of sparse vectors, numbers are shown as the weights of `pieces`.
-    """
-    for index, whole in enumerate(vectors):
-        vector = whole if dimensions is None else _shortened(whole, dimensions)
+
+def _openai_embeddings(vectors: Iterable[Vector], encoding: str, pieces: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Vectors in OpenAI's format; of sparse vectors, numbers are shown as the weights of `pieces`."""
+    for index, vector in enumerate(vectors):
         value: Any = vector.tolist()
         if encoding == "base64":
             value = base64.b64encode(vector.astype("<f4").tobytes()).decode()
@@ -409,8 +415,28 @@ def _openai_embeddings(
         yield {"object": "embedding", "index": index, "embedding": value}
 
 
-def _shortened(vector: npt.NDArray[np.float32], dimensions: int) -> npt.NDArray[np.float32]:
-    is_unit = abs(float(np.linalg.norm(vector)) - 1) < _UNIT
-    short = vector[:dimensions]
-    length = float(np.linalg.norm(short))
-    return short / np.float32(length) if is_unit and length > 0 else short
+def shortened(host: Host, dimensions: int | None, *, is_unit: bool | None = None) -> Callable[[Vector], Vector]:
+    """The function that keeps the first numbers of a vector, which has length 1 again if the whole one has.
+
+    Args:
+        dimensions: how many; None for all.
+        is_unit: whether vectors have length 1; None to look at each.
+
+    Raises:
+        RefusalError: 422, the vectors have fewer, or are sparse.
+    """
+    width = host.model.width
+    if dimensions is not None and dimensions > width:
+        raise RefusalError(422, f"dimensions: the vectors of {host.name!r} have only {width} numbers; lower it")
+    if dimensions is not None and host.model.is_sparse:
+        raise RefusalError(422, f"dimensions: the vectors of {host.name!r} are sparse; leave it out")
+
+    def cut(vector: Vector) -> Vector:
+        if dimensions is None:
+            return vector
+        short = vector[:dimensions]
+        length = float(np.linalg.norm(short))
+        unit = abs(float(np.linalg.norm(vector)) - 1) < _UNIT if is_unit is None else is_unit
+        return short / np.float32(length) if unit and length > 0 else short
+
+    return cut

@@ -221,12 +221,39 @@ class NextAsked(Asked):
     pairs: Items[Pair]
 
 
-class RerankAsked(Asked):
-    """Passages to rank by relevance to a query."""
+class Truncating(Asked):
+    """How long texts are truncated, in the words of TEI (text-embeddings-inference); always at their end."""
+
+    truncate: bool | None = Field(default=None, description="false: a text that is too long for the model is refused")
+    truncation_direction: Literal["Right", "right"] = "Right"
+
+
+class RerankAsked(Truncating):
+    """Passages to rank by relevance to a query; with `texts` in their place, as in TEI, the reply is a list.
+
+    Scores are probabilities, cosines or numbers, as in the library.
+    """
 
     query: str
-    passages: Items[str]
+    passages: Items[str] | None = None
+    texts: Items[str] | None = None
     top: Annotated[int | None, Field(ge=1, description="return only the best passages, this many")] = None
+    raw_scores: bool = Field(
+        default=False, description="of a model of pairs: the numbers whose sigmoid are scores between 0 and 1"
+    )
+    return_text: bool = Field(default=False, description="repeat each text")
+
+    @property
+    def ranked(self) -> list[str]:
+        """The passages."""
+        return list(self.passages or self.texts or ())
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> "RerankAsked":
+        if (self.texts is None) == (self.passages is None):
+            sent = "neither" if self.texts is None else "both"
+            raise ValueError(f"expected either 'passages' or 'texts'; found {sent}; send one of them")
+        return self
 
 
 class TokenizeAsked(Asked):
@@ -461,6 +488,7 @@ class Ranked(BaseModel):
 
     index: int
     score: float | None
+    text: str | None = Field(default=None, description="the passage; only there with return_text")
 
 
 class RerankReply(Reply):

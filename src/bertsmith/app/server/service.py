@@ -28,10 +28,11 @@ OF_ALL = ("attention", "pieces")  # what the library does not list among the abi
 ROUTES_OF: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("classify", "score", "extract"), ("/predict with texts",)),
     "choose": ("/predict with questions",),
-    **{name: (f"/{name}",) for name in ("tag", "answer", "resolve", "fill", "perplexity", "rerank", "attention")},
+    **{name: (f"/{name}",) for name in ("tag", "answer", "resolve", "fill", "perplexity", "attention")},
+    "rerank": ("/rerank", "/v1/rerank", "/v2/rerank"),
     "generate": ("/predict with texts", "/v1/completions"),
     "complete": ("/complete", "/v1/completions"),
-    "embed": ("/v1/embeddings",),
+    "embed": ("/v1/embeddings", "/embed", "/"),
     "classify_by_labels": ("/classify",),
     "next_sentence": ("/next",),
     "pieces": ("/tokenize",),

@@ -1,5 +1,7 @@
 """Relevance of passages to a query, scored by a fine-tuned model that reads both in one row."""
 
+import math
+import sys
 from collections.abc import Sequence
 from typing import cast
 
@@ -11,6 +13,7 @@ from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.text.tokenizers.encoded import Encoded
 
 RELEVANT = "relevant"
+_LEAST = sys.float_info.min  # in place of a probability of 0
 _ENTAILMENT = "entail"  # what the name of the label begins with
 
 
@@ -31,7 +34,8 @@ class PairScorer:
     """A fine-tuned model of pairs that scores how well a passage answers a query.
 
     The score is the probability of the label "relevant" (of the last label if none has that name), or the predicted
-    number of a regression.
+    number of a regression. The raw score is the number whose sigmoid is a score between 0 and 1: the log odds of the
+    label, or the output of the model before its activation; where there is no activation, it is the score.
 
     Args:
         predictor: the model.
@@ -63,14 +67,22 @@ class PairScorer:
         """
         return [score for score, _ in self.scored(self.predictor.tokenized(pairs_of(query, passages), known))]
 
-    def scored(self, pairs: Sequence[TextExample]) -> list[tuple[float, int]]:
-        """The score of each pair of query and passage, and the tokens that it lost."""
+    def scored(self, pairs: Sequence[TextExample], *, raw: bool = False) -> list[tuple[float, int]]:
+        """The score, or the raw score, of each pair of query and passage, and the tokens that it lost."""
         results = []
         for prediction in self.predictor.predict(pairs):
             if isinstance(prediction, LabelPrediction):
-                score = prediction.probabilities[prediction.labels.index(self.label)]
+                shares = list(prediction.probabilities)
+                score = shares.pop(prediction.labels.index(self.label))
+                score = _log_odds(score, sum(shares)) if raw else score
             else:
-                score = cast("NumberPrediction", prediction).value
+                number = cast("NumberPrediction", prediction)
+                score = number.raw if raw and number.raw is not None else number.value
             self.cut += prediction.cut_tokens > 0
             results.append((score, prediction.cut_tokens))
         return results
+
+
+def _log_odds(share: float, rest: float) -> float:
+    """The number whose sigmoid is a share, from the share and the rest, of which one may be nearly 0."""
+    return math.log(max(share, _LEAST)) - math.log(max(rest, _LEAST))

@@ -66,9 +66,10 @@ class LabelPrediction(Prediction):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NumberPrediction(Prediction):
-    """The predicted number for a text."""
+    """The predicted number for a text; `raw` is what the activation turns into it, if there is one."""
 
     value: float
+    raw: float | None = None
 
     @property
     def outcome(self) -> float:

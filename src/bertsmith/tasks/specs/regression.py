@@ -103,11 +103,16 @@ class RegressionTask(TaskWithLoss):
     ) -> list[NumberPrediction]:
         """One `NumberPrediction` per example; see `Task.decode`."""
         numbers = pooled_logits(logits, features, self.spec.settings.pooling)[:, 0]
+        raw: list[float | None] = [None] * len(numbers)
         if self.spec.activation == SIGMOID:
+            raw = numbers.tolist()
             numbers = 0.5 * (1 + np.tanh(0.5 * numbers))  # no exponential that overflows
         values = numbers.tolist()
         cut = np.add.reduceat(features.rows.cut_by_row, features.first_rows).tolist() if len(features) else []
-        return [NumberPrediction(value=value, cut_tokens=lost) for value, lost in zip(values, cut, strict=True)]
+        return [
+            NumberPrediction(value=value, raw=output, cut_tokens=lost)
+            for value, output, lost in zip(values, raw, cut, strict=True)
+        ]
 
     def averaged(self, predictions: Sequence[Sequence[NumberPrediction]]) -> list[NumberPrediction]:
         """The means of the numbers of several models; see `Task.averaged`."""
