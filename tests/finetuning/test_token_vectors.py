@@ -190,6 +190,16 @@ def test_the_folder_gives_equal_vectors_in_sentence_transformers(run: Path) -> N
         np.testing.assert_allclose(matrix.vectors, np.concatenate(of_side), atol=1e-5)
 
 
+def test_an_export_keeps_the_projection_and_gives_the_same_scores(run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    bertsmith.convert(run / "model", tmp_path / "onnx", to="onnx")
+    passages = ["the film", "anna was in rome . ?"]
+    scores = [
+        bertsmith.load(path, device="cpu").rerank("anna ?", passages) for path in (run / "model", tmp_path / "onnx")
+    ]
+    assert scores[1] == pytest.approx(scores[0], rel=1e-4)
+
+
 def test_evaluate_scores_the_folder_as_the_training_did(run: Path, tmp_path: Path) -> None:
     examples = examples_of("vectors of partners", 24)[16:]
     records = [{"anchor": example.first, "positive": example.second} for example in examples]

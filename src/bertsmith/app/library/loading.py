@@ -137,7 +137,6 @@ def _loaded(
     if (words := n_gram_folder(source)) is not None:
         return Model(name, predictor=said_weak(_predictor_of_words(words, **options), words))
     if (late := late_folder(source)) is not None:
-        require_torch(source)
         return Model(name, embedder=load_token_embedder(late, **options))
     if read_recipe(Path(source)) is not None and not read_metadata(Path(source)).keeps_heads:
         return Model(name, embedder=load_embedder(source, sparse=True, early=True, **options))
