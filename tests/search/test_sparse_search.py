@@ -108,9 +108,14 @@ def test_settings_of_dense_vectors_are_refused(
         search_passages(passages, QUERIES, model=folder, device="cpu", **options)
 
 
-def test_an_index_on_disk_refuses_sparse_vectors(folder: Path, passages: Path, tmp_path: Path) -> None:
-    with pytest.raises(BertsmithError, match=r"a model of dense vectors in .*; found one of sparse vectors"):
-        bertsmith.build_index(passages, tmp_path / "index", model=folder, device="cpu")
+def test_an_index_on_disk_answers_as_a_search_of_its_file(folder: Path, passages: Path, tmp_path: Path) -> None:
+    bertsmith.build_index(passages, tmp_path / "index", model=folder, device="cpu")
+    for system in ("vectors", "hybrid"):
+        of_index = bertsmith.search_passages(tmp_path / "index", QUERIES, system=system, top=3, device="cpu")
+        of_file = bertsmith.search_passages(passages, QUERIES, model=folder, system=system, top=3, device="cpu")
+        for first, second in zip(of_index, of_file, strict=True):
+            scores = [[hit.score for hit in result.passages] for result in (first, second)]
+            assert scores[0] == pytest.approx(scores[1], rel=1e-3), "float16 has 11 binary digits"
 
 
 def test_pairs_are_scored_by_the_product_of_their_vectors(folder: Path, tmp_path: Path) -> None:

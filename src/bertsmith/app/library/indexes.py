@@ -23,13 +23,14 @@ from bertsmith.inference.indexes.request import (
     JoinIndexesRequest,
     RemoveFromIndexRequest,
 )
+from bertsmith.inference.indexes.sparse_vectors import PassageVectors
 from bertsmith.inference.indexes.stored_vectors import StoredVectors, has_vectors
 from bertsmith.inference.search.index import maker_of
 from bertsmith.inference.search.passages import Record, read_records
 from bertsmith.inference.search.request import MANIFEST
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.files import require_place
-from bertsmith.inference.vectors.jobs import TextVectors, VectorJob
+from bertsmith.inference.vectors.jobs import VectorJob
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.inference.vectors.writers import VECTOR
 from bertsmith.tasks.datasets.file_text import file_text, lines_of
@@ -62,7 +63,7 @@ def build_index(request: IndexRequest) -> IndexChange:
                 found="none",
                 fix="name one with --model, or the vectors with --vectors",
             )
-        job = TextVectors(_passage_embedder(request, named))
+        job = PassageVectors(_passage_embedder(request, named))
         made_of = made_of_index(job.embedder)
         if job.embedder.prompt:
             tell(f"prompt of the model for passages: {job.embedder.prompt!r}")
@@ -93,7 +94,8 @@ def made_of_index(embedder: Embedder) -> dict[str, Any]:
 
 
 def _passage_embedder(request: IndexRequest, model: str | Path) -> Embedder:
-    return load_embedder(model, **request.arguments(load_embedder)).for_passages(request.passage_prompt)
+    embedder = load_embedder(model, sparse=True, **request.arguments(load_embedder))
+    return embedder.for_passages(request.passage_prompt)
 
 
 def _stored_vectors(request: IndexRequest) -> StoredVectors | None:
@@ -132,7 +134,9 @@ def _checked(stored: StoredVectors, embedder: Embedder, records: Iterable[Record
     """What the vectors depend on if they are of a model, which is checked as far as files and texts allow."""
     made_of, recorded = made_of_index(embedder), stored.made_of
     wrong = [name for name in {**made_of, **recorded} if recorded and made_of.get(name) != recorded.get(name)]
-    if stored.width != embedder.width:
+    if embedder.is_sparse:
+        wrong = ["dense ones, and the model makes sparse ones"]
+    elif stored.width != embedder.width:
         wrong = [f"width {stored.width} instead of {embedder.width}"]
     elif not recorded:
         texts = [record.text for record in itertools.islice(records, _COMPARED)]
@@ -216,7 +220,7 @@ def index_embedder(index: Index, model: str | Path | None, settings: Mapping[str
             fix="name it with --model, give vectors as queries, or search by words with --method bm25",
         )
     limits = {name: made_of[name] for name in ("pooling", "max_length") if name in made_of}
-    loaded = load_embedder(source, characters=0, **limits, **settings)
+    loaded = load_embedder(source, characters=0, sparse=True, **limits, **settings)
     if other := differences(index, loaded):
         raise InputError(
             expected=f"the model of the vectors in '{index.folder}'",

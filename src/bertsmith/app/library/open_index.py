@@ -256,6 +256,12 @@ def open_index(
     """
     path = Path(folder)
     index = Index(path)
+    require(
+        not index.is_sparse,
+        expected="an index of dense vectors",
+        found=f"sparse ones in '{path}'",
+        fix="search it with `bertsmith search`",
+    )
     embedder = next((each for each in map(functools.partial(_as_in, index), models) if each is not None), None)
     texts = Model(name, embedder=embedder or index_embedder(index, None, settings))
     opened = OpenIndex(path, texts.embedder)

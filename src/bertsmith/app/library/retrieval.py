@@ -110,10 +110,13 @@ def _asked_vectors(request: SearchPassagesRequest) -> Vectors | None:
     if not is_file and not hasattr(queries, "ndim"):
         return None
     vectors = read_vectors(Path(queries)) if is_file else np.asarray(queries, dtype=np.float32)
+    is_dense = is_index(request.passages) and not any(
+        each.sparse for each in Manifest.read(Path(request.passages)).segments
+    )
     require(
-        is_index(request.passages) and request.system == VECTORS and request.rerank is None,
+        is_dense and request.system == VECTORS and request.rerank is None,
         expected="texts as queries",
-        found="vectors, which can search an index by vectors and nothing else",
+        found="vectors, which can search an index of dense vectors and nothing else",
         fix="give the texts of the queries",
     )
     width = Manifest.read(Path(request.passages)).width

@@ -26,6 +26,7 @@ from bertsmith.base.storage.locks import LOCK_FILE, is_unused, locked_folder
 from bertsmith.inference.indexes.index import SEGMENT_SHAPE, Manifest, record_of
 from bertsmith.inference.indexes.rows import ID, TEXT, Rows, write_rows
 from bertsmith.inference.indexes.segment import VECTORS, Ints, Segment, SegmentRecord
+from bertsmith.inference.indexes.sparse_vectors import SPARSE_VECTORS, TERMS, write_terms
 from bertsmith.inference.indexes.words import has_words, write_words
 from bertsmith.inference.search.cells import CELLS, LEAST_ROWS, SEED, Cells, has_faiss, write_cells
 from bertsmith.inference.search.passages import Record
@@ -120,9 +121,9 @@ def build_index(
             )
         plan = {"made_of": dict(made_of), "sources": dict(sources), "rows_per_segment": rows_per_segment}
         segments, columns = _rows_of(folder, records, plan, before, needs_text=needs_text)
-        segments = _with_words(folder, segments)
+        segments = [dataclasses.replace(each, sparse=job.is_sparse) for each in _with_words(folder, segments)]
         _write_vectors(folder, segments, job, plan)
-        segments = [_with_cells(folder, each, recall) for each in segments]
+        segments = [_searchable(folder, each, recall) for each in segments]
         removed: list[SegmentRecord] = []
         number = 1 if before is None else before.changes + 1
         if before is not None:
@@ -170,9 +171,10 @@ def compact_index(folder: Path, *, recall: float, rows_per_segment: int) -> Inde
             (folder / name).mkdir()
             records = itertools.chain.from_iterable(part.rows.records(rows) for part, rows in pieces)
             count = write_rows(folder / name, records, before.columns)
-            _write_vectors_of(folder / name, before.width, {}, functools.partial(_stored, pieces))
-            record = _with_words(folder, [SegmentRecord(name=name, rows=count)])[0]
-            segments.append(_with_cells(folder, record, recall))
+            is_sparse = pieces[0][0].record.sparse
+            _write_vectors_of(folder / name, before.width, {}, functools.partial(_stored, pieces), sparse=is_sparse)
+            record = _with_words(folder, [SegmentRecord(name=name, rows=count, sparse=is_sparse)])[0]
+            segments.append(_searchable(folder, record, recall))
         manifest = dataclasses.replace(before, segments=[*kept, *segments], changes=before.changes + 1)
         return _replaced(folder, manifest, before)
 
@@ -420,31 +422,41 @@ def _write_vectors(folder: Path, segments: Sequence[SegmentRecord], job: VectorJ
                     texts = rows.texts(first, min(first + _BLOCK, count))
                     try:
                         for vectors, _ in job.vectors(texts, earlier + first):
-                            yield unit(vectors)
+                            yield vectors if job.is_sparse else unit(vectors)
                     except NotFiniteError as error:
                         raise NotFiniteError(first + error.index) from None
                     progress.advance(len(texts))
 
-            _write_vectors_of(folder / segment.name, job.width, plan["made_of"], blocks)
+            _write_vectors_of(folder / segment.name, job.width, plan["made_of"], blocks, sparse=job.is_sparse)
             earlier += segment.rows
     for note in job.notes(Counter(job.counts()) - counts):
         warn(note)
 
 
 def _write_vectors_of(
-    segment: Path, width: int, made_of: Mapping[str, Any], blocks: Callable[[int], Iterator[Any]]
+    segment: Path, width: int, made_of: Mapping[str, Any], blocks: Callable[[int], Iterator[Any]], *, sparse: bool
 ) -> None:
     """Writes the vectors of a segment, or the rest of them.
 
     Args:
         blocks: the vectors from a row on, in parts.
     """
-    with VectorFile(segment / VECTORS, made_of, width, half=True, resume=True) as file:
+    with VectorFile(segment / (SPARSE_VECTORS if sparse else VECTORS), made_of, width, half=True, resume=True) as file:
         if not file.is_complete:
             for vectors in blocks(file.rows):
                 file.append(vectors)
                 file.commit({})
             file.finish()
+
+
+def _searchable(folder: Path, record: SegmentRecord, recall: float) -> SegmentRecord:
+    """The record of a segment with what its vectors are searched by, if that is not the vectors themselves."""
+    if not record.sparse:
+        return _with_cells(folder, record, recall)
+    if not (folder / record.name / f"{TERMS}.arrow").exists():
+        tell(f"{record.name}: terms of {counted(record.rows, 'vector')}")
+        write_terms(folder / record.name)
+    return record
 
 
 def _with_cells(folder: Path, record: SegmentRecord, recall: float) -> SegmentRecord:
@@ -518,7 +530,7 @@ def _is_good(record: SegmentRecord, rows_per_segment: int) -> bool:
 
 def _is_whole(record: SegmentRecord) -> bool:
     """Whether a segment has words, and cells unless it can have none."""
-    return record.words and (record.probes > 0 or record.rows < LEAST_ROWS or not has_faiss())
+    return record.words and (record.sparse or record.probes > 0 or record.rows < LEAST_ROWS or not has_faiss())
 
 
 def _next(manifest: Manifest | None) -> int:
@@ -545,4 +557,5 @@ def _stored(pieces: Sequence[tuple[Segment, Ints]], first: int) -> Iterator[Any]
     assert not first, "a new segment"
     for part, rows in pieces:
         for start in range(0, len(rows), _BLOCK):
-            yield part.vectors[rows[start : start + _BLOCK]].astype(np.float32)
+            block = part.vectors[rows[start : start + _BLOCK]]
+            yield block if part.record.sparse else block.astype(np.float32)

@@ -23,6 +23,12 @@ def export_rows(index: Index, out: Path, *, replace: bool = False) -> int:
             found="one",
             fix="build the index without that column",
         )
+    if index.is_sparse:
+        raise InputError(
+            expected=f"dense vectors in '{index.folder}'",
+            found="sparse ones, which no column of Parquet is for",
+            fix="export an index of dense vectors",
+        )
     if not manifest.rows:
         raise InputError(expected=f"texts in '{index.folder}'", found="none", fix="add some with --add")
     file = VectorFile(out, manifest.made_of, manifest.width, index=True, replace=replace)

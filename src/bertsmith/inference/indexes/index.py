@@ -5,7 +5,7 @@
     index.json            manifest: what made the vectors, the columns, the segments
     building.json         while rows are added: what is being added, and from what
     segment-000000/       rows.arrow, ids.npy, vectors.npy (float16, normalized), cells.faiss if it is large, and the
-                          words of the texts, see `words`
+                          words of the texts, see `words`; for sparse vectors see `sparse_vectors`
 
 What is added goes to new segments, and what is removed is listed in a new file; both count once the manifest, which is
 replaced as a whole, names them. So a process that is killed leaves the last state, and no search sees half a change.
@@ -26,7 +26,7 @@ from bertsmith.base.core.errors import InputError
 from bertsmith.base.storage.files import FORMAT, misfit, read_json, require_format, write_json
 from bertsmith.inference.indexes.filters import conditions
 from bertsmith.inference.indexes.rows import ID, TEXT
-from bertsmith.inference.indexes.segment import Floats, Segment, SegmentRecord
+from bertsmith.inference.indexes.segment import Segment, SegmentRecord
 from bertsmith.inference.indexes.words import IndexWords
 from bertsmith.inference.search.postings import TextColumn
 from bertsmith.inference.search.rankings import Ranking, merged, no_rows
@@ -41,6 +41,7 @@ SEGMENT_SHAPE = {
     "probes": int,
     "recall": float,
     "words?": bool,
+    "sparse?": bool,
 }
 _SHAPE = {
     "kind": str,
@@ -142,15 +143,20 @@ class Index:
         index._where, index._exact = conditions(where, self.table.schema.names), exact
         return index
 
-    def search(self, queries: Floats, top: int) -> Ranking:
-        """The nearest rows of each query by cosine.
+    def search(self, queries: Any, top: int) -> Ranking:
+        """The nearest rows of each query by cosine, or the product of sparse vectors.
 
         Args:
-            queries: [Q, D], normalized.
+            queries: [Q, D], normalized, or a sparse matrix.
         """
         top = max(1, min(top, len(self.ids)))
         rankings = [each.search(queries, top, self._where, exact=self._exact) for each in self.segments]
-        return merged([no_rows(len(queries)), *rankings], [0, *self._starts], top)
+        return merged([no_rows(queries.shape[0]), *rankings], [0, *self._starts], top)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether its vectors are sparse."""
+        return any(each.record.sparse for each in self.segments)
 
     @property
     def has_words(self) -> bool:

@@ -14,8 +14,10 @@ import numpy.typing as npt
 
 from bertsmith.inference.indexes.filters import Condition
 from bertsmith.inference.indexes.rows import Rows, refused_if_damaged
+from bertsmith.inference.indexes.sparse_vectors import TERMS, SparseRows, nearest_by_terms
 from bertsmith.inference.indexes.words import SegmentWords
 from bertsmith.inference.search.cells import CELLS, Cells, has_faiss
+from bertsmith.inference.search.postings import Postings
 from bertsmith.inference.search.rankings import NO_PASSAGE, Ranking, nearest_vectors, no_rows
 
 VECTORS = "vectors.npy"
@@ -38,6 +40,7 @@ class SegmentRecord:
         probes: how many cells a search reads; 0 if all rows are compared.
         recall: the share of the nearest rows that this finds, see `Tuning`; 1 if all rows are compared.
         words: whether it has an inverted file of its words.
+        sparse: whether its vectors are sparse.
     """
 
     name: str
@@ -47,27 +50,39 @@ class SegmentRecord:
     probes: int = 0
     recall: float = 1.0
     words: bool = False
+    sparse: bool = False
 
 
 class Segment:
     """A segment whose files are open, so that a change of the index that removes them does not disturb a search.
 
     Args:
-        is_searched: whether its cells and words are opened, too.
+        is_searched: whether its cells, words and terms are opened, too.
 
     Attributes:
         present: the rows that are not removed, bool [n]; None if all are there.
         cells: None if it has none, or faiss is not installed.
         words: None if it has none.
+        vectors: float16 [n, D]; of sparse ones `SparseRows`, or None if they are searched.
+        terms: the inverted file of sparse vectors; None if they are dense, or not searched.
     """
 
     def __init__(self, index: Path, record: SegmentRecord, *, is_searched: bool = True) -> None:
         self.folder, self.record = index / record.name, record
         self.rows = Rows(self.folder)
         with refused_if_damaged(self.folder):
-            self.vectors = np.load(self.folder / VECTORS, mmap_mode="r", allow_pickle=False)
-            if len(self.vectors) != record.rows or len(self.rows.table) != record.rows:
-                raise ValueError(f"{len(self.rows.table):,} rows and {len(self.vectors):,} vectors")
+            self.terms: Postings | None = None
+            self.vectors: Any = None
+            if not record.sparse:
+                self.vectors = np.load(self.folder / VECTORS, mmap_mode="r", allow_pickle=False)
+            elif is_searched:
+                self.terms = Postings(self.folder, TERMS)
+            else:
+                self.vectors = SparseRows(self.folder)
+            if not record.sparse and len(self.vectors) != record.rows:
+                raise ValueError(f"{record.rows:,} rows and {len(self.vectors):,} vectors")
+            if len(self.rows.table) != record.rows:
+                raise ValueError(f"{len(self.rows.table):,} rows instead of {record.rows:,}")
             self.present: Mask | None = None
             removed = np.empty(0, np.uint32)
             if record.removed:
@@ -91,15 +106,17 @@ class Segment:
             allowed = mask if allowed is None else allowed & mask
         return allowed
 
-    def search(self, queries: Floats, top: int, where: Sequence[Condition] = (), *, exact: bool = False) -> Ranking:
-        """The nearest rows of each query by cosine, at most `top`.
+    def search(self, queries: Any, top: int, where: Sequence[Condition] = (), *, exact: bool = False) -> Ranking:
+        """The nearest rows of each query by cosine, or the product of sparse vectors, at most `top`.
 
         Args:
-            queries: [Q, D], normalized.
+            queries: [Q, D], normalized, or a sparse matrix.
             where: conditions that a row must meet.
             exact: all rows are compared, whether there are cells or not.
         """
         allowed = self.allowed(where)
+        if self.terms is not None:
+            return nearest_by_terms(self.terms, queries, self.record.rows, top, allowed)
         count = self.record.rows if allowed is None else int(np.count_nonzero(allowed))
         share = count / self.record.rows
         if self.cells is None or exact or share <= _FEW:

@@ -155,12 +155,12 @@ def index_weights(texts: Sequence[str], embedder: Embedder) -> InvertedIndex:
     cut_before = embedder.cut_texts, embedder.cut_tokens
     how = embedder.encoder.runtime.precision
     with Progress("vectors of passages", total=len(texts), unit="passages", how=how) as progress:
-        weights = _compared(embedder.embed_sparse(texts, progress.advance)[0], embedder)
+        weights = as_compared(embedder.embed_sparse(texts, progress.advance)[0], embedder)
     _warn_of_cuts("passages", embedder, *cut_before)
     return InvertedIndex(weights)
 
 
-def _compared(weights: sp.csr_matrix, embedder: Embedder) -> sp.csr_matrix:
+def as_compared(weights: sp.csr_matrix, embedder: Embedder) -> sp.csr_matrix:
     """Sparse vectors whose products are the similarities of the model."""
     if not embedder.compares_units:
         return weights
@@ -175,7 +175,7 @@ def query_vectors(queries: Sequence[str], embedder: Embedder, change: VectorChan
     """
     cut_before = embedder.cut_texts, embedder.cut_tokens
     if embedder.is_sparse:
-        vectors = _compared(embedder.embed_sparse(queries)[0], embedder)
+        vectors = as_compared(embedder.embed_sparse(queries)[0], embedder)
     else:
         vectors = _directions(queries, embedder, change)
     _warn_of_cuts("queries", embedder, *cut_before)

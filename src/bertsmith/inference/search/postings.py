@@ -6,7 +6,8 @@
     X-rows.npy      uint32, the rows of each term, ascending
     X-weights.npy   a weight for each of them: counts as small unsigned integers, or floating-point numbers
 
-Words are stored with their counts, from which BM25 computes weights.
+Words are stored with their counts, from which BM25 computes weights; the dimensions of sparse vectors by their numbers,
+with their weights.
 
 Letters: n rows, V terms, P postings.
 """
@@ -22,6 +23,7 @@ from typing import IO, Any, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import scipy.sparse as sp
 
 from bertsmith.base.storage.files import atomic_file
 from bertsmith.inference.search.rankings import Ranking, best
@@ -70,6 +72,27 @@ def write_counts(folder: Path, name: str, texts: Iterable[Sequence[str]]) -> Int
     return np.array(lengths, dtype=np.int64)
 
 
+def write_weights(folder: Path, name: str, rows: Iterable[sp.csr_matrix], num_terms: int) -> None:
+    """Writes the weights of numbered terms in rows as float16; those that are not positive are left out.
+
+    Args:
+        rows: blocks of them, [n, V].
+        num_terms: V.
+    """
+
+    def blocks() -> Iterator[Block]:
+        first = 0
+        for block in rows:
+            by_term = block.tocsc()
+            by_term.sort_indices()
+            counts = by_term.data > 0
+            terms = np.repeat(np.arange(num_terms), np.diff(by_term.indptr))
+            yield terms[counts], (first + by_term.indices)[counts], by_term.data[counts]
+            first += block.shape[0]
+
+    _write(folder, name, {str(term): term for term in range(num_terms)}, blocks(), np.float16)
+
+
 def _write(folder: Path, name: str, numbers: Mapping[str, int], blocks: Iterable[Block], dtype: type[Any]) -> None:
     """Writes the files of blocks of postings.
 
@@ -94,7 +117,7 @@ def _write(folder: Path, name: str, numbers: Mapping[str, int], blocks: Iterable
             np.maximum.at(most, terms, weights)
         waiting.seek(0)
         names = list(numbers)
-        order = np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
+        order = np.array(sorted(np.flatnonzero(totals).tolist(), key=names.__getitem__), dtype=np.int64)
         ends = np.cumsum(totals[order])
         free = np.empty(len(names), np.int64)  # where the next posting of a term goes
         free[order] = ends - totals[order]

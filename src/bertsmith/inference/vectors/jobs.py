@@ -111,7 +111,8 @@ class TextVectors(VectorJob):
 
     def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[Any, Columns]]:
         """See `VectorJob`."""
-        yield self.embedder.embed_either(texts)[0], {"text": pa.array(texts, pa.large_string())} if self.text else {}
+        vectors = self.embedder.embed_sparse(texts)[0] if self.is_sparse else self.embedder.embed(texts)
+        yield vectors, {"text": pa.array(texts, pa.large_string())} if self.text else {}
 
     def counts(self) -> dict[str, int]:
         """See `VectorJob`."""

@@ -1,0 +1,105 @@
+"""Sparse vectors of a segment: by rows, as scipy stores them, and as an inverted file that is searched.
+
+::
+
+    vectors.npz                                   the rows, float16, as `scipy.sparse.save_npz` writes them
+    terms.arrow, terms-rows.npy, terms-weights.npy   an inverted file of them
+
+Letters: n rows, V terms, Q queries, k ranked rows.
+"""
+
+import functools
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from bertsmith.inference.indexes.rows import refused_if_damaged
+from bertsmith.inference.search.index import as_compared
+from bertsmith.inference.search.postings import Floats, Mask, Postings, Summand, Term, best_rows, write_weights
+from bertsmith.inference.search.rankings import Ranking, joined
+from bertsmith.inference.vectors.jobs import TextVectors
+from bertsmith.inference.vectors.writers import Columns
+
+SPARSE_VECTORS, TERMS = "vectors.npz", "terms"
+_BLOCK = 4096  # rows
+
+
+class PassageVectors(TextVectors):
+    """The vectors of the texts of an index; sparse ones as they are compared."""
+
+    def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[Any, Columns]]:
+        """See `VectorJob`."""
+        for vectors, columns in super().vectors(texts, first):
+            yield as_compared(vectors, self.embedder) if self.is_sparse else vectors, columns
+
+
+class SparseRows:
+    """The sparse vectors of a segment, read when they are asked for; rows [n] of it are float32 [n, V]."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @functools.cached_property
+    def _arrays(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], tuple[int, int]]:
+        """Numbers, terms, the first number of each row, and [n, V]."""
+        with refused_if_damaged(self._folder):
+            try:
+                with open(self._folder / SPARSE_VECTORS, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+                    data, indices, starts = (arrays[name] for name in ("data", "indices", "indptr"))
+                    rows, width = arrays["shape"].tolist()
+            except (KeyError, zipfile.BadZipFile) as error:
+                raise ValueError(str(error)) from None
+            if len(starts) != rows + 1 or not len(data) == len(indices) == starts[-1]:
+                raise ValueError(f"{len(data):,} numbers of {rows:,} vectors")
+        return data, indices, starts, (rows, width)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """[n, V]."""
+        return self._arrays[3]
+
+    def __getitem__(self, rows: npt.NDArray[np.int64]) -> sp.csr_matrix:
+        data, indices, starts, (_, width) = self._arrays
+        lengths = starts[rows + 1] - starts[rows]
+        ends = np.cumsum(lengths)
+        places = np.arange(lengths.sum()) + np.repeat(starts[rows] - (ends - lengths), lengths)
+        parts = data[places].astype(np.float32), indices[places], np.concatenate([[0], ends])
+        return sp.csr_matrix(parts, shape=(len(rows), width))
+
+    def blocks(self) -> Iterator[sp.csr_matrix]:
+        """All rows in order."""
+        for start in range(0, self.shape[0], _BLOCK):
+            yield self[np.arange(start, min(start + _BLOCK, self.shape[0]))]
+
+
+def write_terms(folder: Path) -> None:
+    """Writes the inverted file of the sparse vectors of a segment."""
+    rows = SparseRows(folder)
+    write_weights(folder, TERMS, rows.blocks(), rows.shape[1])
+
+
+def nearest_by_terms(postings: Postings, queries: sp.csr_matrix, n: int, top: int, allowed: Mask | None) -> Ranking:
+    """The rows with the largest products with each query [Q, V], at most `top`; without a common term, none.
+
+    Args:
+        n: the number of rows.
+        allowed: bool [n], the rows that may be ranked; None for all.
+    """
+    rankings = []
+    for query in queries:
+        pairs = [(postings.of(str(term)), weight) for term, weight in zip(query.indices, query.data, strict=True)]
+        summands = [_summand(term, float(weight)) for term, weight in pairs if term is not None and weight > 0]
+        rankings.append(best_rows(summands, n, top, allowed, -np.inf))
+    return joined(rankings)
+
+
+def _summand(term: Term, weight: float) -> Summand:
+    def scores(part: Any) -> Floats:
+        return np.asarray(weight * term.weights[part].astype(np.float64))
+
+    return Summand(term.rows, scores, weight * term.most)
