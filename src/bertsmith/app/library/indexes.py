@@ -23,8 +23,7 @@ from bertsmith.inference.indexes.request import (
     JoinIndexesRequest,
     RemoveFromIndexRequest,
 )
-from bertsmith.inference.indexes.sparse_vectors import PassageVectors
-from bertsmith.inference.indexes.stored_vectors import StoredVectors, has_vectors
+from bertsmith.inference.indexes.stored_vectors import PassageVectors, StoredVectors, has_vectors
 from bertsmith.inference.search.index import maker_of
 from bertsmith.inference.search.passages import Record, read_records
 from bertsmith.inference.search.request import MANIFEST

@@ -10,7 +10,7 @@ Letters: n rows, V terms, Q queries, k ranked rows.
 
 import functools
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +19,11 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from bertsmith.inference.indexes.rows import refused_if_damaged
-from bertsmith.inference.search.index import as_compared
 from bertsmith.inference.search.postings import Floats, Mask, Postings, Summand, Term, best_rows, write_weights
 from bertsmith.inference.search.rankings import Ranking, joined
-from bertsmith.inference.vectors.jobs import TextVectors
-from bertsmith.inference.vectors.writers import Columns
 
 SPARSE_VECTORS, TERMS = "vectors.npz", "terms"
 _BLOCK = 4096  # rows
-
-
-class PassageVectors(TextVectors):
-    """The vectors of the texts of an index; sparse ones as they are compared."""
-
-    def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[Any, Columns]]:
-        """See `VectorJob`."""
-        for vectors, columns in super().vectors(texts, first):
-            yield as_compared(vectors, self.embedder) if self.is_sparse else vectors, columns
 
 
 class SparseRows:

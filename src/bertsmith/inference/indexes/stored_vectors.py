@@ -1,4 +1,4 @@
-"""Vectors that are in a file already, as `bertsmith embed` or another program wrote them."""
+"""The vectors of an index: those that a model makes, or that are in a file already, of `embed` or another program."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,13 +9,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bertsmith.base.core.errors import InputError
+from bertsmith.inference.search.index import as_compared
 from bertsmith.inference.vectors.changes import is_vector, read_vectors
 from bertsmith.inference.vectors.files import made_of_vectors
-from bertsmith.inference.vectors.jobs import VectorJob
+from bertsmith.inference.vectors.jobs import TextVectors, VectorJob
 from bertsmith.inference.vectors.writers import VECTOR, Columns, Vectors
 
 # What the record of a vector file has besides the settings that decide the direction of a vector.
 _OF_FILE = ("text", "block", "texts", "width", "numbers", "precision", "normalize")
+
+
+class PassageVectors(TextVectors):
+    """The vectors of the texts of an index; sparse ones as they are compared."""
+
+    def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[Any, Columns]]:
+        """See `VectorJob`."""
+        for vectors, columns in super().vectors(texts, first):
+            yield as_compared(vectors, self.embedder) if self.is_sparse else vectors, columns
 
 
 class StoredVectors(VectorJob):
