@@ -1,6 +1,7 @@
 """Folders of SparseEncoder: vectors equal those of that library, in both directions, or the folder is refused."""
 
 import json
+import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -12,7 +13,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 
+from bertsmith import load
 from bertsmith.base.core.errors import BertsmithError, CheckpointError, ConfigError
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.assembly import load_pretrained
@@ -114,6 +117,63 @@ def test_other_modules_are_refused_by_name(kinds: list[str], expected: str, tmp_
         load_embedder(folder, device="cpu", sparse=True)
 
 
+def routed(path: Path, **parameters: object) -> tuple[Path, np.ndarray]:
+    """A folder whose queries have a weight for each of their pieces, and these weights."""
+    of_documents, of_queries = path / "document_0_MLMTransformer", path / "query_0_SparseStaticEmbedding"
+    path.mkdir()
+    write_sparse(of_documents)
+    shutil.rmtree(path / "document_0_MLMTransformer-base")
+    of_queries.mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
+        if (of_documents / name).exists():
+            shutil.copy(of_documents / name, of_queries / name)
+    weights = torch.rand(len(TOKENIZER.vocabulary), generator=torch.Generator().manual_seed(0))
+    save_file({"weight": weights}, of_queries / "model.safetensors")
+    (of_queries / "config.json").write_text(json.dumps({"frozen": True}))
+    shutil.move(of_documents / "1_SpladePooling", path / "document_1_SpladePooling")
+    (of_documents / "modules.json").unlink()
+    shutil.move(of_documents / "config_sentence_transformers.json", path / "config_sentence_transformers.json")
+    package = "sentence_transformers.sparse_encoder.models"
+    names = ["query_0_SparseStaticEmbedding", "document_0_MLMTransformer", "document_1_SpladePooling"]
+    routes = {
+        "types": {name: f"{package}.{name.rsplit('_', 1)[-1]}" for name in names},
+        "structure": {"query": names[:1], "document": names[1:]},
+        "parameters": {"default_route": "document", "allow_empty_key": True, **parameters},
+    }
+    (path / "router_config.json").write_text(json.dumps(routes))
+    router = [{"idx": 0, "name": "0", "type": "sentence_transformers.models.Router", "path": ""}]
+    (path / "modules.json").write_text(json.dumps(router))
+    return path, weights.numpy()
+
+
+def test_queries_may_have_weights_of_their_pieces_alone(tmp_path: Path) -> None:
+    folder, weights = routed(tmp_path / "model")
+    embedder = load_embedder(folder, device="cpu", sparse=True)
+    vectors = embedder.for_queries().embed(TEXTS)
+    for text, row in zip(TEXTS, vectors, strict=True):
+        pieces = np.unique(TOKENIZER.encode(f"who {text}"))[:12]  # with the prompt of queries
+        assert set(np.flatnonzero(row).tolist()) <= {*pieces.tolist(), *TOKENIZER.encode(text).tolist()}
+        np.testing.assert_array_equal(row[np.flatnonzero(row)], weights[np.flatnonzero(row)])
+    assert np.flatnonzero(vectors[3]).tolist() == sorted(TOKENIZER.encode("who film").tolist())
+    of_documents = weights_of(folder / "document_0_MLMTransformer", TEXTS)
+    np.testing.assert_allclose(embedder.for_passages().embed(TEXTS), of_documents, atol=1e-5)
+    with pytest.raises(BertsmithError, match="found one with weights for the pieces of queries; use it with `search`"):
+        load(folder, device="cpu").rerank("film", TEXTS[:2])
+
+
+def test_other_routes_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"default_route 'document' in .*found 'query'"):
+        load_embedder(routed(tmp_path / "queries", default_route="query")[0], device="cpu", sparse=True)
+    folder, _ = routed(tmp_path / "routes")
+    change(folder / "router_config.json", structure={"query": ["document_1_SpladePooling"], "document": []})
+    with pytest.raises(CheckpointError, match="a SparseStaticEmbedding for queries and other modules for documents"):
+        load_embedder(folder, device="cpu", sparse=True)
+    folder, _ = routed(tmp_path / "weights")
+    save_file({"weight": torch.ones(3)}, folder / "query_0_SparseStaticEmbedding" / "model.safetensors")
+    with pytest.raises(BertsmithError, match=r"weights of pieces in .*; found shape \[3\]"):
+        load_embedder(folder, device="cpu", sparse=True)
+
+
 def test_another_pooling_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="pooling max of the last layer, as the model has sparse vectors; found"):
         load_embedder(write_sparse(tmp_path / "model"), pooling="mean", device="cpu", sparse=True)
@@ -137,6 +197,16 @@ def test_that_library_reads_our_folders_with_equal_vectors(architecture: str, li
     folder = write_sparse(tmp_path / "model", architecture)
     ours = load_embedder(folder, device="cpu", sparse=True).embed(TEXTS)
     np.testing.assert_allclose(theirs(library, folder), ours, rtol=0, atol=1e-5)
+
+
+@pytest.mark.usefixtures("quiet_transformers")
+@pytest.mark.filterwarnings("ignore")
+def test_that_library_has_the_same_vectors_of_both_routes(library: Any, tmp_path: Path) -> None:
+    folder, _ = routed(tmp_path / "model")
+    model, ours = library.SparseEncoder(str(folder), device="cpu"), load_embedder(folder, device="cpu", sparse=True)
+    for embedder, encode in ((ours.for_queries(), model.encode_query), (ours.for_passages(), model.encode_document)):
+        theirs = encode(TEXTS, convert_to_sparse_tensor=False, show_progress_bar=False)
+        np.testing.assert_allclose(embedder.embed(TEXTS), np.asarray(theirs), rtol=0, atol=1e-5)
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from bertsmith.app.library.inputs import warn_cut
 from bertsmith.base.core.progress import quiet, unseen
+from bertsmith.base.core.settings import require
 from bertsmith.inference.predictors.pair_scorer import PairScorer
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.vectors.embedder import Embedder
@@ -51,6 +52,12 @@ def scored_by_vectors(embedder: Embedder, pairs: Sequence[TextExample]) -> Score
     """
     if isinstance(embedder, TokenEmbedder):
         return _scored_by_tokens(embedder, pairs)
+    require(
+        embedder.encoder.of_queries is None,
+        expected="a model that reads queries as it reads passages, to compare a query with some passages",
+        found="one with weights for the pieces of queries",
+        fix="use it with `search`",
+    )
     encoded = encoded_texts(pairs, embedder.encoder.tokenizer)
     texts = encoded.select(np.concatenate([[0], np.arange(1, len(encoded), 2)]))  # the query once
     vectors, cut = embedder.embed_encoded(texts)

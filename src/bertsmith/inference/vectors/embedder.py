@@ -133,7 +133,10 @@ class Embedder:
 
     def for_queries(self, prompt: str | None = None) -> "Embedder":
         """The embedder with its prompt for queries, or with the one named, see `varied`."""
-        return self.varied(prompt=prompt or self._first(QUERY_PROMPTS))
+        varied = self.varied(prompt=prompt or self._first(QUERY_PROMPTS))
+        if (reader := self.encoder.of_queries) is not None:
+            varied.encoder, varied.max_length = reader, reader.model.max_tokens
+        return varied
 
     def for_passages(self, prompt: str | None = None) -> "Embedder":
         """The embedder with its prompt for passages, or with the one named, see `varied`."""

@@ -71,7 +71,8 @@ def load_encoder(
 
         if isinstance(folder, OnnxFolder):  # of a run, whose model is known to be of this kind only now
             folder = load_any(folder.path)
-        return load_piece_encoder(folder, recipe.pieces, most_active=recipe.most_active, **compute), recipe
+        compute |= {"most_active": recipe.most_active, "queries": recipe.queries}
+        return load_piece_encoder(folder, recipe.pieces, **compute), recipe
     if isinstance(folder, OnnxFolder):
         if built is None or not early:
             graph = None if built is None else built.graph

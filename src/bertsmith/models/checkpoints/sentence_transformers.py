@@ -87,6 +87,7 @@ class SentenceRecipe:
             for vectors of the encoder's width.
         most_active: how many of the largest weights of each vector are kept; None for all.
         similarity: how two vectors are compared, see `vector_forms.SCALES`.
+        queries: the folder with a weight for each piece of a query, which no encoder then reads; None without one.
     """
 
     encoder: Path
@@ -101,6 +102,7 @@ class SentenceRecipe:
     pieces: PieceWeights | None = None
     most_active: int | None = None
     similarity: str = BY_COSINE
+    queries: Path | None = None
 
 
 def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
@@ -180,7 +182,9 @@ def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
 
 def _sparse_recipe(folder: Path) -> SentenceRecipe:
     """The recipe of a folder whose vectors are weights of pieces."""
-    modules = modules_of(folder)
+    modules, queries = modules_of(folder), None
+    if [_kind(folder, module, pooled=True) for module in modules] == ["Router"]:
+        modules, queries = _routes(inside(folder, str(modules[0].get("path", ""))))
     kinds = [_kind(folder, module, pooled=True) for module in modules]
     encoder, pooling = (inside(folder, str(module.get("path", ""))) for module in (modules[0], modules[-1]))
     said = encoder_settings(encoder, PIECES_TASK) if kinds[0] in _ENCODERS else {}
@@ -220,7 +224,28 @@ def _sparse_recipe(folder: Path) -> SentenceRecipe:
         pieces=PieceWeights(pooling=how["pooling_strategy"], activation=how["activation_function"]),
         most_active=count_in(folder / ABOUT, about, "max_active_dims"),
         similarity=str(similarity),
+        queries=queries,
     )
+
+
+def _routes(folder: Path) -> tuple[list[dict[str, Any]], Path]:
+    """The modules for documents of a folder that reads queries in another way, and the folder of what reads these."""
+    path = folder / "router_config.json"
+    values = read_object(path)
+    types, routes, options = (values.get(name) or {} for name in ("types", "structure", "parameters"))
+    require_usual(path, options, {"default_route": DOCUMENT, "allow_empty_key": True, "route_mappings": {}})
+    kinds = {name: str(kind).rsplit(".", 1)[-1] for name, kind in types.items()}
+    of_queries = [kinds.get(name) for name in routes.get(QUERY, ())]
+    if set(routes) != {QUERY, DOCUMENT} or of_queries != ["SparseStaticEmbedding"] or not routes[DOCUMENT]:
+        raise CheckpointError(
+            expected=f"a SparseStaticEmbedding for queries and other modules for documents in '{path}'",
+            found=", ".join(f"{route}: {names}" for route, names in routes.items())[:100] or "no routes",
+            fix=f"use it as a {SPARSE_ENCODER} of sentence-transformers, or name another model",
+        )
+    queries = inside(folder, str(routes[QUERY][0]))
+    said = read_object(queries / "config.json")
+    require_usual(queries / "config.json", {name: value for name, value in said.items() if name != "frozen"}, {})
+    return [{"type": types.get(name), "path": str(name)} for name in routes[DOCUMENT]], queries
 
 
 def is_cross_encoder(folder: Path) -> bool:

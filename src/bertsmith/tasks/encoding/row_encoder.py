@@ -86,6 +86,11 @@ class RowEncoder(abc.ABC):
         return False
 
     @property
+    def of_queries(self) -> "RowEncoder | None":
+        """What reads queries in place of this encoder, which then reads passages alone; None for itself."""
+        return None
+
+    @property
     def reads_last(self) -> bool:
         """Whether the position that represents a row is the last one, as in a left-to-right model."""
         return False
