@@ -65,6 +65,17 @@ def test_examples_of_one_group_are_all_trained_on_or_all_held_out(tmp_path: Path
     assert of_train & of_dev  # otherwise this table would show nothing
 
 
+def test_the_column_of_the_groups_is_not_said_to_be_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
+    path = file_with(tmp_path / "rows.csv", "text,label,patient,date\n" + "a,x,1,2\nb,y,2,2\nc,x,3,2\nd,y,4,2\n" * 5)
+    read_task("classification", path, None, group_column="patient")
+    assert "not read: column 'date'" in capsys.readouterr().err
+    read_task("classification", path, None)
+    assert "not read: columns 'patient', 'date'" in capsys.readouterr().err
+
+
 def test_words_with_tags_have_groups_too(tmp_path: Path) -> None:
     rows = [{"tokens": ["anna", f"w{n}"], "ner_tags": ["B-PER", "O"], "author": str(n % 5)} for n in range(30)]
     path = file_with(tmp_path / "rows.jsonl", "".join(json.dumps(row) + "\n" for row in rows))

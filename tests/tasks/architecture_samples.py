@@ -44,7 +44,8 @@ ARCHITECTURES = (
     "mpnet",
     "deberta-v2",
 )
-EVERY_ARCHITECTURE = (*ARCHITECTURES, "awd-lstm", "elmo", "bilstm")  # also those that no other library has
+ROTARY = ("nomic_bert", "gte", "eurobert")  # with gates, too
+EVERY_ARCHITECTURE = (*ARCHITECTURES, *ROTARY, "awd-lstm", "elmo", "bilstm")  # also those that no other library has
 WITH_HEADS = (
     "bert",
     "distilbert",

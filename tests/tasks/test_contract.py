@@ -36,13 +36,13 @@ from training.logs import assert_learns
 from training.whole_steps import assert_same_gradients, step_on_all
 
 EVERY = pytest.mark.parametrize("kind", SPECS)
-# A head that compares two texts needs a segment for each text; RoBERTa and MPNet have one for both. A decoder needs
-# a Transformer that reads in both directions.
+# A head that compares two texts needs a segment for each text; RoBERTa, MPNet and the samples of GTE and EuroBERT have
+# one for both. A decoder needs a Transformer that reads in both directions.
 ON_EVERY_ARCHITECTURE = [
     (kind, architecture)
     for kind, spec in SPECS.items()
     for architecture in EVERY_ARCHITECTURE
-    if (spec.reads not in OF_TWO_TEXTS or architecture not in ("roberta", "mpnet", "awd-lstm"))
+    if (spec.reads not in OF_TWO_TEXTS or architecture not in ("roberta", "mpnet", "gte", "eurobert", "awd-lstm"))
     and (spec.kind != "generation" or architecture not in ("openai-gpt", "awd-lstm", "elmo", "bilstm"))
 ]
 EVERY_ON_EVERY_ARCHITECTURE = pytest.mark.parametrize(("kind", "architecture"), ON_EVERY_ARCHITECTURE)

@@ -20,7 +20,7 @@ from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.encoder import Trace
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES
 from model.examples import shake
-from tasks.architecture_samples import ARCHITECTURES, config_of, tokenizer_of
+from tasks.architecture_samples import ARCHITECTURES, ROTARY, config_of, tokenizer_of
 from tasks.task_samples import CONFIG, TOKENIZER, WORDS
 
 TEXTS = ["the good film was it", "anna", "", "a plot of rome in one film", "the good film was it", "who ? anna ."]
@@ -133,7 +133,7 @@ def test_invalid_settings_are_refused(folder, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, *ROTARY])
 @pytest.mark.parametrize(("pooling", "max_length"), [("mean", None), ("cls", 6), ("max", 20)])
 def test_a_sentence_transformers_folder_gives_the_same_vectors_as_in_that_library(
     tmp_path, pooling, max_length, architecture

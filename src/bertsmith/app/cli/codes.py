@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.app.cli.options import JsonOption, note, print_json, print_table, say
-from bertsmith.base.core.progress import counted
+from bertsmith.base.core.progress import counted, shown_p
 from bertsmith.base.core.requests import call
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def train(request: "TrainCodesRequest", json: JsonOption = False) -> None:
         test = results["against_best_baseline"]["f1"]
         say(
             f"F1 minus that of the best baseline ({results['best_baseline']}): {test['difference']:+.3f} "
-            f"({_interval(test)}), p = {test['p_value']:.4f}"
+            f"({_interval(test)}), p {shown_p(test['p_value'])}"
         )
     say(f"model: {Path(request.out) / 'model'}")
 

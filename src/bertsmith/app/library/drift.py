@@ -23,7 +23,7 @@ from bertsmith.app.library.loading import load
 from bertsmith.app.library.model import Model
 from bertsmith.app.library.request import DriftRequest
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.core.progress import counted, tell
+from bertsmith.base.core.progress import counted, shown_p, tell
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.core.requests import takes
 from bertsmith.base.core.tables import local_path
@@ -80,7 +80,7 @@ class Drift:
         verdict = "the later texts differ from the training texts" if test["differ"] else "no difference beyond noise"
         lines = [
             f"{verdict}: a bag of words tells them apart with an area under the ROC curve of {test['area']:.3f} (95% "
-            f"interval {low:.3f} to {high:.3f}; 0.5 is chance), p = {test['p_value']:.4f}"
+            f"interval {low:.3f} to {high:.3f}; 0.5 is chance), p {shown_p(test['p_value'])}"
         ]
         lines += [f"{name}: {before} before, {later} now" for name, before, later in self.rows()]
         return lines

@@ -161,6 +161,16 @@ def amount(count: float) -> str:
     return f"{count:.0f}" if count >= 10 else f"{count:.3g}"
 
 
+def shown_p(value: float) -> str:
+    """A p-value with its sign of relation, to four decimal places.
+
+    >>> shown_p(0.03125), shown_p(1e-9)
+    ('= 0.0312', '< 0.0001')
+    """
+    shown = f"{value:.4f}"
+    return f"= {shown}" if float(shown) else "< 0.0001"
+
+
 def counted(count: int, noun: str, several: str = "") -> str:
     """A count followed by its noun, singular or plural.
 

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.core.errors import ConfigError
-from bertsmith.base.core.progress import Progress, counted, warn
+from bertsmith.base.core.progress import Progress, counted, shown_p, warn
 from bertsmith.inference.predictors.pair_scorer import RELEVANT, PairScorer
 from bertsmith.inference.search.request import CENTROID
 from bertsmith.inference.search.sense_tables import ByWord, Gloss, WordInText
@@ -114,7 +114,7 @@ class SenseScores:
         if self.test is not None:
             test = self.test
             interval = f"{test.low:+.4f} to {test.high:+.4f}"
-            lines.append(f"difference: {test.difference:+.4f} ({interval}, paired), p = {test.p_value:.4f}")
+            lines.append(f"difference: {test.difference:+.4f} ({interval}, paired), p {shown_p(test.p_value)}")
         if len(self.by) > 1:
             for way, (words, accuracy, first) in self.by.items():
                 lines.append(f"  by {way}: {counted(words, 'word')}, accuracy {accuracy:.4f}, without {first:.4f}")

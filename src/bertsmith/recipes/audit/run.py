@@ -43,6 +43,7 @@ from bertsmith.recipes.audit.results import require_names, write_corrected, writ
 from bertsmith.recipes.audit.several import SeveralAudited, two_answers
 from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.datasets.labels import are_hardly_shared, labels_of, listed
+from bertsmith.tasks.datasets.tables import read_elsewhere
 from bertsmith.tasks.datasets.values import brief
 from bertsmith.tasks.metrics.label_errors import (
     NO_LABEL,
@@ -98,7 +99,12 @@ class Audit:
             curve = ", ".join(f"{point['accuracy']:.4f} with {point['labels']:,}" for point in report["curve"])
             lines.append(
                 f"accuracy by the number of labels: {curve}; {counted(forecast['more'], 'more label')} at random would "
-                f"add about {forecast['gain']:.4f} (95% interval {low:.4f} to {high:.4f})"
+                f"add about {forecast['gain']:.4f} "
+                + (
+                    f"(95% interval {low:.4f} to {high:.4f})"
+                    if low < high
+                    else "(no interval: in no draw of the examples does the accuracy grow with the labels)"
+                )
             )
             lines.append(
                 f"to label next, of {counted(report['unlabelled'], 'unlabelled text')}: {report['next']:,} in "
@@ -209,7 +215,8 @@ def _read(request: AuditRequest, folder: ModelFolder | None) -> tuple[TaskSpec, 
         columns = dataclasses.replace(columns, skip_unlabelled=True)
     most = LENGTH if folder is None else min(LENGTH, folder.config.max_tokens)
     settings = TaskSettings(max_length=request.max_length or most)
-    spec, data = read_task(request.task, table, None, columns=columns, settings=settings, fold=(0, 1))
+    with read_elsewhere(request.group_column):
+        spec, data = read_task(request.task, table, None, columns=columns, settings=settings, fold=(0, 1))
     _require_shared(request, spec, len(data.train))
     groups = groups_of(data.train, table, request.group_column, None, encoding=columns.encoding)
     return spec, data, groups

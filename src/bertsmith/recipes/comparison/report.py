@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertsmith.base.core.progress import counted
+from bertsmith.base.core.progress import counted, shown_p
 from bertsmith.base.pages import html
 from bertsmith.base.pages.charts import COLORS, Series, line_chart
 from bertsmith.base.storage.files import write_json, write_text
@@ -46,7 +46,7 @@ def table_of(report: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         between = "–" if row["interval"] is None else f"{row['interval'][0]:.4f} to {row['interval'][1]:.4f}"
         test = "best" if row["is_best"] else "–"
         if row["p_value"] is not None:
-            test = f"{row['difference']:+.4f}, p = {row['p_value']:.4f}"
+            test = f"{row['difference']:+.4f}, p {shown_p(row['p_value'])}"
         rows.append(
             [
                 f"{row['labels']:,}",

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.core.progress import counted
+from bertsmith.base.core.progress import counted, shown_p
 from bertsmith.models.model_files.weakness import LEVEL
 from bertsmith.recipes.results.finished_run import FinishedRun
 from bertsmith.recipes.results.resampling import DRAWS, Line, score_rows
@@ -55,13 +55,19 @@ class Comparison:
         """The difference, its interval, the p-value and the verdict."""
         return (
             f"{self.first} against {self.second}, {self.score}: {self.test.difference:+.4f} "
-            f"(95% interval {self._interval()}), p = {self.test.p_value:.4f}. {self.verdict}"
+            f"(95% interval {self._interval()}), p {shown_p(self.test.p_value)}. {self.verdict}"
         )
 
     def cells(self) -> list[str]:
         """The same values as a table row."""
         pair = f"{self.first} against {self.second}"
-        return [pair, f"{self.test.difference:+.4f}", self._interval(), f"{self.test.p_value:.4f}", self.verdict]
+        return [
+            pair,
+            f"{self.test.difference:+.4f}",
+            self._interval(),
+            shown_p(self.test.p_value).removeprefix("= "),
+            self.verdict,
+        ]
 
     def _interval(self) -> str:
         return f"{self.test.low:+.4f} to {self.test.high:+.4f}"
@@ -114,7 +120,7 @@ def clause_of(test: Mapping[str, Any], metric: str) -> str:
     compared = "" if test["compared"] == metric else f" in {test['compared']}"
     return (
         f"; the difference{compared}, {test['difference']:+.4f} (95% interval {test['low']:+.4f} to "
-        f"{test['high']:+.4f}), is {noise} for {counted(test['examples'], 'dev example')}, p = {test['p_value']:.4f}"
+        f"{test['high']:+.4f}), is {noise} for {counted(test['examples'], 'dev example')}, p {shown_p(test['p_value'])}"
     )
 
 

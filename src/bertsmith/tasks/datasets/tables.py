@@ -7,10 +7,12 @@ shape of `records`. A file with another extension that starts with a label of fa
 read as text.
 """
 
+import contextlib
 import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 
 from bertsmith.base.core.errors import InputError
@@ -64,6 +66,9 @@ _USUAL_COLUMNS = ("text", "text2", "text_pair", "pair", "label", "")
 PREFIX = "__label__"
 
 _LABEL = re.compile(rf"(?:(?<=[ \t\v\f\r])|\A){PREFIX}([^ \t\v\f\r]*)[ \t\v\f\r]*")
+
+
+_read_elsewhere = ContextVar[tuple[str | None, ...]]("columns that others read", default=())
 
 
 def read_table(path: Path, suffix: str = "", *, encoding: str = UTF_8, without: str = "") -> Iterator[Row]:
@@ -267,9 +272,19 @@ def _label_cells(
     return [positions_of_ones(cell, row.location) for cell, row in zip(cells, rows, strict=True)], width
 
 
+@contextlib.contextmanager
+def read_elsewhere(*columns: str | None) -> Iterator[None]:
+    """A context in which these columns, such as that of a group, are not said to be unread."""
+    token = _read_elsewhere.set((*_read_elsewhere.get(), *columns))
+    try:
+        yield
+    finally:
+        _read_elsewhere.reset(token)
+
+
 def _tell_columns(path: Path, columns: Sequence[str], texts: Sequence[str], labels: Sequence[str]) -> None:
     """Tells which columns of a table are read, if some are not, or if their names are not the usual ones."""
-    unread = [name for name in columns if name not in (*texts, *labels)]
+    unread = [name for name in columns if name not in (*texts, *labels, *_read_elsewhere.get())]
     if unread or not {*texts, *labels} <= {*_USUAL_COLUMNS}:
         gold = repr(labels[0]) if len(labels) == 1 else f"the ones in {show_columns(labels)}"
         used = f"text from {' and '.join(map(repr, texts))}{f', gold from {gold}' if labels else ''}"

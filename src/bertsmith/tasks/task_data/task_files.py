@@ -35,6 +35,7 @@ from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
 from bertsmith.tasks.datasets.label_map import LabelMap, renamed
 from bertsmith.tasks.datasets.label_spelling import in_scheme, with_one_spelling
 from bertsmith.tasks.datasets.labels import labels_of, warn_of_held_out, warn_of_single, warn_of_unlearned
+from bertsmith.tasks.datasets.tables import read_elsewhere
 from bertsmith.tasks.datasets.values import brief
 from bertsmith.tasks.specs.named_tasks import (
     CHOICES,
@@ -227,7 +228,8 @@ def read_task(
     require(train is not None, expected="a training file", found="none", fix="name it with --train")
     assert train is not None
     # A map of labels is for all files together.
-    train_file = read_examples(name, train, columns, training=not also, map_labels=map_labels)
+    with read_elsewhere(group_column, weight_column):
+        train_file = read_examples(name, train, columns, training=not also, map_labels=map_labels)
     everything = train_file.examples
     digests = {"train": _digest(train)}
     for number, path in enumerate(also, start=1):
