@@ -5,6 +5,7 @@ Letters: Q queries, P passages, k ranked passages.
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,13 +14,15 @@ from bertsmith.base.core.progress import Progress, amount, warn
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.machine.runtime import memory_bytes
 from bertsmith.inference.search.rankings import Ranking, best, joined
-from bertsmith.inference.search.token_codes import TokenCoder, TokenCodes
 from bertsmith.inference.vectors.embedder import BLOCK
 from bertsmith.inference.vectors.token_embedder import TokenEmbedder
 from bertsmith.tasks.encoding.row_encoder import MOST_MEMORY
-from bertsmith.tasks.metrics.token_vectors import TokenMatrix, max_sim
+from bertsmith.tasks.metrics.token_vectors import Documents, TokenMatrix, max_sim
 from bertsmith.text.tokenizers.encoded import Encoded
 from bertsmith.text.tokenizers.pack import truncation_note
+
+if TYPE_CHECKING:
+    from bertsmith.inference.search.token_codes import TokenCoder
 
 _REMEMBERED = 2**28  # bytes of vectors of passages that were scored
 _SAMPLE = 1024  # passages that centroids are fitted to
@@ -36,7 +39,7 @@ class TokenIndex:
     """
 
     embedder: TokenEmbedder
-    parts: Sequence[TokenMatrix | TokenCodes]
+    parts: Sequence[Documents]
 
     @staticmethod
     def of(texts: Sequence[str], embedder: TokenEmbedder, bits: int | None = None) -> "TokenIndex":
@@ -47,7 +50,7 @@ class TokenIndex:
         """
         before, most = (embedder.cut_texts, embedder.cut_tokens), MOST_MEMORY * memory_bytes()
         coder = None if bits is None else _coder_of(texts, embedder, bits)
-        parts: list[TokenMatrix | TokenCodes] = []
+        parts: list[Documents] = []
         size = 0
         how = embedder.encoder.runtime.precision
         with Progress("vectors of tokens", total=len(texts), unit="passages", how=how) as progress:
@@ -87,8 +90,10 @@ class TokenIndex:
         return joined(parts)
 
 
-def _coder_of(texts: Sequence[str], embedder: TokenEmbedder, bits: int) -> TokenCoder:
+def _coder_of(texts: Sequence[str], embedder: TokenEmbedder, bits: int) -> "TokenCoder":
     """The coder for the vectors of some passages, fitted to those of a sample."""
+    from bertsmith.inference.search.token_codes import TokenCoder
+
     chosen = generator(0, "sample of passages").permutation(len(texts))[:_SAMPLE]
     before = embedder.cut_texts, embedder.cut_tokens
     sample = embedder.documents([texts[number] for number in chosen])
