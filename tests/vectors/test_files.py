@@ -261,7 +261,7 @@ def test_a_foreign_file_or_a_damaged_state_is_refused(tmp_path):
         VectorFile(tmp_path / "x.npy", MADE_OF, 3, resume=True)
 
 
-@pytest.mark.parametrize("name", ["x", "x.npz", "x.csv", ".npy"])
+@pytest.mark.parametrize("name", ["x", "x.np", "x.csv", ".npy"])
 def test_an_unknown_file_extension_is_refused(tmp_path, name):
     with pytest.raises(ConfigError, match="ends in"):
         VectorFile(tmp_path / name, MADE_OF, 3)
