@@ -21,7 +21,6 @@ from bertsmith.base.machine.runtime import BATCH_TOLERANCE
 from bertsmith.base.storage.locks import locked_folder
 from bertsmith.inference.indexes import building
 from bertsmith.inference.indexes.index import Manifest
-from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.model_files.metadata import ModelMetadata
@@ -254,15 +253,15 @@ def test_a_change_of_another_process_is_seen_and_an_index_that_is_gone_is_still_
 
 
 def test_an_addition_that_fails_leaves_the_index_as_it_was(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    embed = Embedder.embed
+    write = building._write_vectors
     faults = iter([OSError(28, "No space left on device"), None])
 
-    def failing(self: Embedder, texts: Any) -> Any:
+    def failing(*arguments: Any) -> None:
         if (fault := next(faults)) is not None:
             raise fault
-        return embed(self, texts)
+        write(*arguments)
 
-    monkeypatch.setattr(Embedder, "embed", failing)
+    monkeypatch.setattr(building, "_write_vectors", failing)
     rows = {"rows": [{"id": "new", "text": "anna", "year": 1}]}
     full, hits, added = ask(folder, ("/index/add", rows), ("/search", {"query": "anna"}), ("/index/add", rows))
     assert full.status == 409
