@@ -138,7 +138,7 @@ def _loaded(
         return Model(name, predictor=said_weak(_predictor_of_words(words, **options), words))
     if (late := late_folder(source)) is not None:
         return Model(name, embedder=load_token_embedder(late, **options))
-    if read_recipe(Path(source)) is not None and not read_metadata(Path(source)).keeps_heads:
+    if read_recipe(Path(source), layers=True) is not None and not read_metadata(Path(source)).keeps_heads:
         return Model(name, embedder=load_embedder(source, sparse=True, early=True, **options))
     if is_onnx_folder(source):
         exported = read_onnx_folder(source)
@@ -152,7 +152,7 @@ def _loaded(
         return early
     require_torch(source)
     folder = load_any(source)
-    if read_recipe(folder.path) is not None and not folder.metadata.keeps_heads:
+    if read_recipe(folder.path, layers=True) is not None and not folder.metadata.keeps_heads:
         return Model(name, embedder=load_embedder(folder.path, sparse=True, **options))
     return _of_folder(name, folder, **options)
 
@@ -176,7 +176,7 @@ def _loaded_early(name: str, source: str | Path, **options: Any) -> Model | None
     folder = graph_folder(source, **options)
     if folder is None:
         return None
-    if read_recipe(folder.path) is not None and not folder.metadata.keeps_heads:
+    if read_recipe(folder.path, layers=True) is not None and not folder.metadata.keeps_heads:
         return Model(name, embedder=load_embedder(folder.path, sparse=True, early=True, **options))
     spec = spec_of(folder)
     if spec is not None and spec.kind != SIMILARITY:

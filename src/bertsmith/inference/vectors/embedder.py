@@ -17,6 +17,7 @@ import numpy as np
 
 from bertsmith.base.core.errors import nearest
 from bertsmith.base.core.settings import require, require_number
+from bertsmith.models.checkpoints.vector_layers import VectorLayer
 from bertsmith.models.heads.vector_forms import BY_COSINE
 from bertsmith.tasks.encoding.row_encoder import RowEncoder, Vectors
 from bertsmith.tasks.encoding.units import Ints
@@ -46,6 +47,7 @@ class Embedder:
             for it (Matryoshka).
         pools_prompt: False: the model leaves its prompt out of the pooling, which is not supported.
         similarity: how two vectors are compared, see `vector_forms.SCALES`.
+        further: layers that the pooled vectors pass through; only with those of the last layer.
         cuts_last: vectors are scaled to length 1 before the other numbers are left out, as sentence-transformers does.
         special_tokens: `[SEP]` and the other special pieces in a text are encoded as such.
 
@@ -70,6 +72,7 @@ class Embedder:
         dimensions: int | None = None,
         cuts_last: bool = False,
         similarity: str = BY_COSINE,
+        further: Sequence[VectorLayer] = (),
     ) -> None:
         self.encoder, self.pooling, self.normalize = encoder, pooling, normalize
         self.layers, self.choice, self.similarity = layers, encoder.choice(layers), similarity
@@ -88,7 +91,15 @@ class Embedder:
             found=f"{prompt!r}, which is left out",
             fix=f"choose another model, or the prompt {NO_PROMPT}",
         )
-        self.width = self.choice.width(encoder.hidden_size)
+        self.width, self.further = self.choice.width(encoder.hidden_size), tuple(further)
+        if further:
+            require(
+                self.width == further[0].inputs,
+                expected=f"vectors of width {further[0].inputs}, for the layers after the pooling",
+                found=self.width,
+                fix="choose layers 'last', or name only the folder of the encoder",
+            )
+            self.width = further[-1].width
         self.dimensions, self.cuts_last = dimensions, cuts_last
         if dimensions is not None:
             require(
@@ -129,6 +140,7 @@ class Embedder:
             dimensions=self.dimensions,
             cuts_last=self.cuts_last and normalize is None,
             similarity=self.similarity,
+            further=self.further,
         )
 
     def for_queries(self, prompt: str | None = None) -> "Embedder":
@@ -157,6 +169,7 @@ class Embedder:
             "special_tokens": self.special_tokens,
             **({} if self.dimensions is None else {"dimensions": self.dimensions}),
             **({"cuts_last": True} if self.cuts_last else {}),
+            **({"further": [layer.digest for layer in self.further]} if self.further else {}),
         }
 
     def embed(self, texts: Sequence[str]) -> Vectors:
@@ -192,10 +205,21 @@ class Embedder:
         self.cut_tokens += rows.cut_tokens
         self.empty_texts += int(np.count_nonzero(encoded.lengths == 0))
         vectors = encoder.row_vectors(rows, self.choice, self.pooling)
+        for layer in self.further:
+            vectors = layer.apply(vectors)
         if self.normalize and self.cuts_last:
             vectors = unit(vectors)
         vectors = vectors[:, : self.width]
         return (unit(vectors) if self.normalize and not self.cuts_last else vectors), rows.cut_by_row.astype(np.int64)
+
+    def require_pooled(self) -> None:
+        """Refuses a model with layers after the pooling, where the pooled vectors themselves are used."""
+        require(
+            not self.further,
+            expected="a model whose vectors are those of its pooling",
+            found=f"{len(self.further)} layers after it",
+            fix="name another model, or only the folder of its encoder",
+        )
 
     @property
     def is_sparse(self) -> bool:

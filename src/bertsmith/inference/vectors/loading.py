@@ -47,7 +47,7 @@ def load_encoder(
             not imported; see `encoder_graph`.
         early: there may be little to read, so torch is imported only for more, or for other layers.
     """
-    recipe = read_recipe(Path(source), pooled=pooled)
+    recipe = read_recipe(Path(source), pooled=pooled, layers=True)
     encoder_path = source if recipe is None else recipe.encoder
     compute: dict[str, Any] = {"device": device, "precision": precision, "products": products}
     folder: OnnxFolder | ModelFolder
@@ -63,7 +63,7 @@ def load_encoder(
         require_torch(source)
         folder = load_any(encoder_path)
     if recipe is None:  # of a run, or a name, the folder of the model may have one
-        recipe = read_recipe(folder.path, pooled=pooled)
+        recipe = read_recipe(folder.path, pooled=pooled, layers=True)
     if recipe is not None and recipe.lowercase and folder.tokenizer is not None:
         folder = dataclasses.replace(folder, tokenizer=lowercased(folder.tokenizer))
     if recipe is not None and recipe.pieces is not None:
@@ -129,7 +129,8 @@ def load_embedder(
             found=f"the state of the first token in '{source}', which has seen no other",
             fix="choose --pooling mean or max",
         )
-    cut = None if said.dimensions is None else min(said.dimensions, encoder.hidden_size)
+    width = said.layers[-1].width if said.layers else encoder.hidden_size
+    cut = None if said.dimensions is None else min(said.dimensions, width)
     embedder = Embedder(
         encoder,
         pooling=said.pooling if pooling is None else pooling,
@@ -143,6 +144,7 @@ def load_embedder(
         dimensions=cut if dimensions is None else dimensions,
         cuts_last=cut is not None and dimensions is None and normalize is None,
         similarity=said.similarity,
+        further=said.layers,
     )
     return embedder if prompt is None else embedder.varied(prompt=prompt)
 

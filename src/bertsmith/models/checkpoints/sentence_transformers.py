@@ -10,12 +10,13 @@ Source: Reimers and Gurevych (2019), "Sentence-BERT", section 3; `Pooling` and `
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bertsmith.base.core.errors import CheckpointError, nearest
 from bertsmith.base.storage.files import read_json, read_object, write_json
+from bertsmith.models.checkpoints.vector_layers import LAYERS, VectorLayer, read_layers
 from bertsmith.models.heads.head_spec import PIECE_ACTIVATIONS, PIECE_POOLINGS, RELU, PieceWeights
 from bertsmith.models.heads.vector_forms import BY_COSINE, BY_PRODUCT, SCALES
 from bertsmith.models.parts.head_inputs import MAX
@@ -77,6 +78,7 @@ class SentenceRecipe:
 
     Attributes:
         encoder: the folder with the weights: the folder itself, or one inside it.
+        layers: those between the pooling and the normalization.
         max_length: maximum tokens per row, including [CLS] and [SEP]; None if not specified.
         lowercase: texts are lower-cased, whatever the encoder's tokenizer says.
         prompt: a prefix for every text.
@@ -93,6 +95,7 @@ class SentenceRecipe:
     encoder: Path
     pooling: str = "mean"
     normalize: bool = False
+    layers: Sequence[VectorLayer] = ()
     max_length: int | None = None
     lowercase: bool = False
     prompt: str = ""
@@ -105,11 +108,12 @@ class SentenceRecipe:
     queries: Path | None = None
 
 
-def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
+def read_recipe(folder: Path, *, pooled: bool = True, layers: bool = False) -> SentenceRecipe | None:
     """The recipe of a folder, or None if it is not a sentence-transformers folder that gives vectors.
 
     Args:
         pooled: False: read only the encoder and how it reads texts, whatever the folder does with its vectors.
+        layers: the caller applies the layers that follow the pooling; otherwise a folder with such is refused.
     """
     if not (folder / MODULES).exists() or is_cross_encoder(folder):
         return None
@@ -122,6 +126,7 @@ def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
             fix="use it with `search` (--model or --rerank) and `serve`, or take vectors of tokens (`features`)",
         )
     encoder, pooling, normalize, includes_prompt, kinds = folder, "", False, True, []
+    further: list[tuple[str, Path]] = []
     for module in modules_of(folder):
         kind, module_folder = _kind(folder, module, pooled=pooled), inside(folder, str(module.get("path", "")))
         kinds.append(kind)
@@ -136,6 +141,8 @@ def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
         elif kind == "Normalize":
             require_usual(module_folder / "config.json", read_object(module_folder / "config.json"), _USUAL[kind])
             normalize = True
+        elif layers and kind in LAYERS:
+            further.append((kind, module_folder))
         elif kind not in _WITHOUT_EFFECT:
             raise CheckpointError(
                 expected=f"an encoder, a pooling and a normalization in '{folder / MODULES}'",
@@ -153,9 +160,9 @@ def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
         )
     order = [kind for kind in kinds if kind not in _WITHOUT_EFFECT]
     first = ["StaticEmbedding"] if kinds[0] == "StaticEmbedding" else ["Transformer", "Pooling"]
-    if order != first + ["Normalize"] * normalize:
+    if order != [*first, *(kind for kind, _ in further), *["Normalize"] * normalize]:
         raise CheckpointError(
-            expected=f"{', '.join(first)} and at most one Normalize in this order in '{folder / MODULES}'",
+            expected=f"{', '.join(first)}, its layers and at most one Normalize in this order in '{folder / MODULES}'",
             found=", ".join(kinds),
             fix="name only the folder of the encoder, or another model",
         )
@@ -171,6 +178,7 @@ def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
         encoder=encoder,
         pooling=pooling,
         normalize=normalize,
+        layers=read_layers(further),
         max_length=max_length_of(encoder, said),
         lowercase=lowercases_texts(encoder, said),
         prompt=prompt,

@@ -163,6 +163,7 @@ def _lesson_of_vectors(
         fix="leave it out",
     )
     embedder = load_embedder(teacher, device=of_run.device, precision=of_run.precision)
+    embedder.require_pooled()
     if not isinstance(embedder.encoder, FrozenEncoder):
         raise ConfigError(
             expected="a teacher in torch", found=f"the export '{teacher}'", fix="name the folder it came from"

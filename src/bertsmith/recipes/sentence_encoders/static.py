@@ -75,6 +75,7 @@ def make_static_vectors(request: StaticVectorsRequest) -> StaticSummary:
     out, text = Path(request.out), request.text
     require_outside(out, [str(source) for source in (request.model, text) if source is not None])
     embedder = load_embedder(request.model, layers=request.layers, device=request.device, precision=request.precision)
+    embedder.require_pooled()
     tokenizer, width = embedder.encoder.tokenizer, embedder.width
     pieces = len(tokenizer.vocabulary)
     kept = min(WIDTH, width) if request.dimensions is None else request.dimensions
