@@ -116,7 +116,7 @@ class FakeModel:
 
     task, labels, width, max_length, embed_length = None, (), 1, 8, 8
     abilities, shows_attention, shows_pieces, device = ("embed",), True, True, "cpu"
-    pair, max_question = None, 0
+    pair, max_question, is_sparse = None, 0, False
     tokenizer = ()
 
     def __init__(self) -> None:
