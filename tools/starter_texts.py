@@ -1,6 +1,10 @@
 """Gathers modern texts for a starter model from what is on the machine: JSON Lines with one document per line.
 
     python tools/starter_texts.py --out DIR [--wikinews DIR] [--wordnet FILE] [--html NAME=DIR ...] [--docstrings]
+    python tools/starter_texts.py --out DIR --sentences MOST:PATH ...
+
+The second line draws sentences from such files and from plain text: documents of a single sentence each, from which a
+sentence encoder learns more vectors in the same time.
 
 Only texts that may be redistributed as weights belong here: public domain, CC0, CC BY, and documentation under the
 licences of BSD, MIT, Apache, Python and PostgreSQL. Books and speeches in plain text need no preparation and are named
@@ -9,6 +13,7 @@ to `tools/make_starter.py` as they are.
 
 import argparse
 import json
+import random
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -31,6 +36,9 @@ LOST_LINK = re.compile(
     r"\b(the|a|an|of|in|by|from|with|to) (of|in|by|from|with|and|is|was|has|had)\b"
     r"|\b(the|a|an|of|in|by|from|with)\s*[,.;)]|\(\)|^,"
 )
+SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]”’]*\s+(?=[\"'“(A-Z])")
+WORDS_OF_SENTENCE = range(4, 51)
+LETTERS = 0.6  # the least share of letters among the characters of a sentence
 
 
 class Paragraphs(HTMLParser):
@@ -144,6 +152,35 @@ def docstrings() -> Iterator[str]:
         yield " ".join(document.sentences)
 
 
+def sentences(sources: Iterable[str]) -> list[str]:
+    """Sentences in random order, at most as many of each source (MOST:PATH, a file or a folder) as it says."""
+    draw, seen, drawn = random.Random(1), set(), []
+    for source in sources:
+        most, path = source.split(":", 1)
+        fresh = []
+        for paragraph in _paragraphs(Path(path)):
+            for text in SENTENCE_END.split(" ".join(paragraph.split())):
+                is_prose = sum(map(str.isalpha, text)) > LETTERS * len(text)
+                if len(text.split()) in WORDS_OF_SENTENCE and is_prose and text not in seen:
+                    seen.add(text)
+                    fresh.append(text)
+        draw.shuffle(fresh)
+        drawn.extend(fresh[: int(most)])
+    draw.shuffle(drawn)
+    return drawn
+
+
+def _paragraphs(path: Path) -> Iterator[str]:
+    for file in [path] if path.is_file() else sorted(path.rglob("*.txt")):
+        text = file.read_text(encoding="utf-8", errors="ignore")
+        for document in map(_text_of, text.splitlines()) if file.suffix == ".jsonl" else [text]:
+            yield from document.split("\n\n")
+
+
+def _text_of(line: str) -> str:
+    return str(json.loads(line)["text"])
+
+
 def write(out: Path, documents: Iterable[str]) -> None:
     """Writes a document per line and prints the characters."""
     characters = count = 0
@@ -162,6 +199,7 @@ def main() -> None:
     parser.add_argument("--wordnet", type=Path, help="synsets of Open English WordNet (CC BY) as JSON Lines")
     parser.add_argument("--html", action="append", default=[], help="NAME=DIR, documentation in HTML; repeatable")
     parser.add_argument("--docstrings", action="store_true", help="docstrings of the installed permissive packages")
+    parser.add_argument("--sentences", metavar="MOST:PATH", action="append", default=[], help="sentences; repeatable")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     if options.wikinews:
@@ -173,6 +211,8 @@ def main() -> None:
         write(options.out / f"{name}.jsonl", html_pages(Path(folder)))
     if options.docstrings:
         write(options.out / "docstrings.jsonl", docstrings())
+    if options.sentences:
+        write(options.out / "sentences.jsonl", sentences(options.sentences))
 
 
 if __name__ == "__main__":
