@@ -11,6 +11,7 @@ the mean cosine of random pairs of passages.
 """
 
 import argparse
+import functools
 import time
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,11 @@ from harness import machine, machine_label, write_result
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.inference.predictors.pair_scorer import PairScorer
 from bertsmith.inference.search.bm25 import BM25
-from bertsmith.inference.search.index import index_passages
+from bertsmith.inference.search.index import index_passages, query_vectors
 from bertsmith.inference.search.passages import judgements_for, read_judgements, read_text_set
 from bertsmith.inference.search.rankings import best, shortened
-from bertsmith.inference.search.request import DEPTH, VECTORS
-from bertsmith.inference.search.retrieval import Retriever, reranked, score_search
+from bertsmith.inference.search.request import BY_WORDS, DEPTH, VECTORS
+from bertsmith.inference.search.retrieval import Retriever, VectorSearch, reranked, score_search
 from bertsmith.inference.vectors.changes import ChangeSettings, fit_change
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.tasks.metrics.vectors import random_cosines, unit
@@ -50,7 +51,8 @@ def main() -> None:
     start = time.process_time()
     index = index_passages(passages.texts, embedder)
     seconds = {"vectors of the passages": round(time.process_time() - start, 1)}
-    retriever = Retriever(passages=passages, words={"bm25": BM25(passages.texts)}, embedder=embedder, index=index)
+    by_vectors = VectorSearch(index, functools.partial(query_vectors, embedder=embedder))
+    retriever = Retriever(passages=passages, searches={VECTORS: by_vectors, BY_WORDS: BM25(passages.texts)})
     rankings = retriever.side_by_side(queries.texts, VECTORS)
     cosine = float(random_cosines(index.vectors, pairs=PAIRS).mean())
     if options.changes:

@@ -22,11 +22,11 @@ from labelled_rows import rows_of
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from bertsmith.base.core.randomness import generator
-from bertsmith.inference.search.index import index_passages
+from bertsmith.inference.search.index import index_passages, query_vectors
 from bertsmith.inference.search.passages import judgements_for, read_judgements, read_text_set
 from bertsmith.inference.search.rankings import Ranking
-from bertsmith.inference.search.request import VECTORS
-from bertsmith.inference.search.retrieval import Retriever, score_search
+from bertsmith.inference.search.request import DEPTH
+from bertsmith.inference.search.retrieval import score_search
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.recipes.sentence_encoders.evaluation import CLUSTERING, score_clusters, score_vectors
@@ -106,10 +106,7 @@ def searched(folder: Path, model: Any) -> dict[str, Any]:
     queries = read_text_set(folder / "cran.qry.xml", kind="queries")
     judgements = judgements_for(read_judgements(folder / "cranqrel.trec.txt"), queries, "places")
     embedder = load_embedder(model, device="cpu")
-    retriever = Retriever(
-        passages=passages, words={}, embedder=embedder, index=index_passages(passages.texts, embedder)
-    )
-    ranking = retriever.side_by_side(queries.texts, VECTORS)[VECTORS]
+    ranking = index_passages(passages.texts, embedder).search(query_vectors(queries.texts, embedder), DEPTH)
     scores = score_search(ranking, queries, passages, judgements)
     theirs = ranked_by_mteb(ranking, queries.ids, passages.ids, judgements) if has_mteb() else {}
     return {"examples": scores.num_queries, **side_by_side(scores.scores, theirs)}

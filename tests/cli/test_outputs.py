@@ -28,7 +28,7 @@ INPUTS = {
     "judgements", "changes", "text", "fit_on", "source", "api_key_file", "folders", "model", "init", "file",
     "continue_on", "vectors", "pairs", "stories", "facts", "models", "general", "unlabelled", "logits",
     "segments", "events", "words", "sequences", "features", "tree", "codes", "examples", "glosses", "pair_model",
-    "replies", "calibrate", "on", "ids", "indexes",
+    "replies", "calibrate", "on", "ids", "indexes", "index_key_file",
 }  # fmt: skip
 # The index itself, which they read or extend.
 CHANGED = {("index remove", "index"), ("index compact", "index"), ("index export", "index")}

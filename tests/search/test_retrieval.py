@@ -1,6 +1,7 @@
 """Passage search: index, re-ranking and evaluation."""
 
 import dataclasses
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from bertsmith.inference.search.index import PassageIndex, index_passages, query
 from bertsmith.inference.search.passages import TextSet
 from bertsmith.inference.search.rankings import Ranking, best
 from bertsmith.inference.search.request import BY_WORDS, HYBRID, VECTORS
-from bertsmith.inference.search.retrieval import Retriever, reranked, score_search
+from bertsmith.inference.search.retrieval import Retriever, TextSearch, VectorSearch, reranked, score_search
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.architectures import new_encoder
@@ -106,10 +107,13 @@ def test_approximate_search_finds_the_same_here_and_is_kept(
     assert kept.probes == index.probes
 
 
+def searches(embedder: Embedder) -> dict[str, TextSearch]:
+    vectors = functools.partial(query_vectors, embedder=embedder)
+    return {VECTORS: VectorSearch(index_passages(TEXTS, embedder), vectors), BY_WORDS: BM25(TEXTS)}
+
+
 def test_hybrid_fuses_both_searches(embedder: Embedder) -> None:
-    retriever = Retriever(
-        passages=PASSAGES, words={"bm25": BM25(TEXTS)}, embedder=embedder, index=index_passages(TEXTS, embedder)
-    )
+    retriever = Retriever(passages=PASSAGES, searches=searches(embedder))
     query = ["a good film"]
     words, vectors = (retriever.rank(query, system, 5) for system in (BY_WORDS, VECTORS))
     both = retriever.rank(query, HYBRID, 5)
@@ -129,14 +133,7 @@ def test_queries_that_are_cut_are_reported(embedder: Embedder, capsys: pytest.Ca
 
 
 def test_depth_bounds_what_is_fused_and_read_again(embedder: Embedder) -> None:
-    retriever = Retriever(
-        passages=PASSAGES,
-        words={"bm25": BM25(TEXTS)},
-        embedder=embedder,
-        index=index_passages(TEXTS, embedder),
-        scorer=PairScorer(predictor("pair")),
-        depth=2,
-    )
+    retriever = Retriever(passages=PASSAGES, searches=searches(embedder), scorer=PairScorer(predictor("pair")), depth=2)
     query = ["was a good film in rome"]
     result = retriever.side_by_side(query, VECTORS, top=4)
     assert list(result) == [VECTORS, BY_WORDS, HYBRID, "vectors, re-ranked"]

@@ -31,7 +31,7 @@ from bertsmith.inference.search.index import Vectors
 from bertsmith.inference.search.passages import Record, TextSet, row_records
 from bertsmith.inference.search.rankings import Ranking
 from bertsmith.inference.search.request import BY_WORDS, MANIFEST, VECTORS, RetrievalRequest
-from bertsmith.inference.search.retrieval import Retriever
+from bertsmith.inference.search.retrieval import Retriever, TextSearch, VectorSearch
 from bertsmith.inference.vectors.embedder import NO_PROMPT, Embedder
 from bertsmith.inference.vectors.jobs import TextVectors
 from bertsmith.tasks.datasets.values import brief
@@ -138,13 +138,12 @@ class OpenIndex:
             found="vectors",
             fix=f"send texts, or search by {VECTORS}",
         )
-        retriever = Retriever(
-            passages=_passages(index),
-            words={} if method == VECTORS else {BY_WORDS: index.by_words(k1=RetrievalRequest.k1, b=RetrievalRequest.b)},
-            index=index,
-            asked=None if method == BY_WORDS else self._vectors(queries),
-        )
-        ranking = retriever.rank(texts, method, top)
+        searches: dict[str, TextSearch] = {}
+        if method != BY_WORDS:
+            searches[VECTORS] = VectorSearch(index, lambda _: self._vectors(queries))
+        if method != VECTORS:
+            searches[BY_WORDS] = index.by_words(k1=RetrievalRequest.k1, b=RetrievalRequest.b)
+        ranking = Retriever(passages=_passages(index), searches=searches).rank(texts, method, top)
         rows = range(len(queries))
         parts = [Ranking(places=ranking.places[row : row + 1], scores=ranking.scores[row : row + 1]) for row in rows]
         return [RankedTexts(query=text, index=index, ranking=part) for text, part in zip(texts, parts, strict=True)]

@@ -1,6 +1,7 @@
 """Search files of passages by vectors, by words (BM25) or by both, and score searches against relevance judgements."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from bertsmith.inference.indexes.index import Index, Manifest
 from bertsmith.inference.predictors.loading import load_predictor, said_weak
 from bertsmith.inference.predictors.pair_scorer import PairScorer
 from bertsmith.inference.search.bm25 import BM25
-from bertsmith.inference.search.index import Vectors, index_passages, index_weights
+from bertsmith.inference.search.index import Vectors, index_passages, index_weights, query_vectors
 from bertsmith.inference.search.passages import Judgements, TextSet, judgements_for, read_judgements, read_text_set
 from bertsmith.inference.search.request import (
     BY_WORDS,
@@ -37,7 +38,8 @@ from bertsmith.inference.search.retrieval import (
     Retriever,
     Scorer,
     SearchScores,
-    VectorIndex,
+    TextSearch,
+    VectorSearch,
     score_search,
     tell_unjudged,
 )
@@ -45,6 +47,7 @@ from bertsmith.inference.search.token_search import TokenIndex, TokenScorer
 from bertsmith.inference.search.word_cosines import WordCosines
 from bertsmith.inference.search.word_index import WordIndex, Words
 from bertsmith.inference.vectors.changes import VectorChange, read_vectors
+from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.loading import late_folder, load_embedder, load_token_embedder
 from bertsmith.inference.vectors.token_embedder import TokenEmbedder
 from bertsmith.tasks.metrics.vectors import crowding, unit
@@ -67,7 +70,7 @@ def search_passages(request: SearchPassagesRequest) -> list[SearchResult]:
     require_model(request)
     asked = _asked_vectors(request)
     queries = _queries(request.queries, request) if asked is None else _unnamed(len(asked))
-    retriever = _retriever(request, {request.system}, asked)
+    retriever = _retriever(request, {BY_WORDS, VECTORS} if request.system == HYBRID else {request.system}, asked)
     return search_results(retriever.passages, queries, retriever.rank(queries.texts, request.system, request.top))
 
 
@@ -147,86 +150,83 @@ def _with_ids_of(judgements: Judgements, passages: TextSet) -> TextSet:
 
 
 def _retriever(request: RetrievalRequest, systems: set[str], asked: Vectors | None = None) -> Retriever:
-    """A retriever with everything that these search systems need.
+    """A retriever with these searches.
 
     Args:
-        asked: see `Retriever`.
+        asked: the vectors of the queries, normalized [Q, D]; None if a model makes them.
     """
     scorer = _scorer(request)
     if is_index(request.passages):
-        return _index_retriever(request, scorer, systems, asked)
+        passages, searches = _searches_of_index(request, systems, asked)
+    else:
+        passages, searches = _searches_of_file(request, systems)
+    return Retriever(passages=passages, searches=searches, scorer=scorer, depth=request.depth)
+
+
+def _searches_of_file(request: RetrievalRequest, systems: set[str]) -> tuple[TextSet, dict[str, TextSearch]]:
+    """The passages of a file, and their searches by name."""
     _require_fit(request, is_indexed=False)
     passages = read_text_set(Path(request.passages), text_column=request.text_column, encoding=request.encoding)
-    by_words = [BY_WORDS if system == HYBRID else system for system in systems if system != VECTORS]
-    needs_vectors = not systems <= set(WORDS_ALONE)
-    by_pieces = bool(by_words) and request.bm25_words == "pieces"
+    searches = dict[str, TextSearch]()
+    by_pieces = systems != {VECTORS} and request.bm25_words == "pieces"
+    model = _model_of_vectors(request, passages) if VECTORS in systems or by_pieces else None
+    is_late = isinstance(model, TokenEmbedder)
+    require_other(request.token_bits is None or is_late, "--token-bits", "a model of late interaction")
+    if model is not None and VECTORS in systems:
+        searches[VECTORS] = _search_by_vectors(request, passages.texts, model)
+    words = Words(model.encoder.tokenizer if model is not None and by_pieces else None)
+    for name in systems - {VECTORS}:
+        searches[name] = _index_of_words(name, passages.texts, words, request)
+    return passages, searches
+
+
+def _model_of_vectors(request: RetrievalRequest, passages: TextSet) -> Embedder | TokenEmbedder:
+    assert request.model is not None, "the request has one"
+    if (late := late_folder(request.model)) is not None:
+        return _token_embedder(late, request)
+    is_read = request.index is not None and Path(request.index).exists()  # then only queries are left to be read
+    characters = 0 if is_read else sum(map(len, passages.texts))
+    return load_embedder(request.model, characters=characters, sparse=True, **request.arguments(load_embedder))
+
+
+def _search_by_vectors(request: RetrievalRequest, texts: Sequence[str], model: Embedder | TokenEmbedder) -> TextSearch:
+    """The search of some passages by the vectors of a model."""
+    if isinstance(model, TokenEmbedder):
+        return TokenIndex.of(texts, model, request.token_bits)
+    of_queries, of_passages = model.for_queries(request.query_prompt), model.for_passages(request.passage_prompt)
+    if of_queries.prompt or of_passages.prompt:
+        tell(f"prompts of the model: {of_queries.prompt!r} for queries, {of_passages.prompt!r} for passages")
+    if of_passages.is_sparse:
+        _require_no(request, _OF_DENSE, "for a model of sparse vectors")
+        return VectorSearch(index_weights(texts, of_passages), functools.partial(query_vectors, embedder=of_queries))
     change = None if request.changes is None else VectorChange.load(Path(request.changes))
     if change is not None and change.warning:
         warn(change.warning)
-    late = late_folder(request.model) if (needs_vectors or by_pieces) and request.model is not None else None
-    require_other(request.token_bits is None or late is not None, "--token-bits", "a model of late interaction")
-    index: VectorIndex | None = None
-    embedder = tokens = tokenizer = None
-    if late is not None:
-        token_embedder = _token_embedder(late, request)
-        tokenizer = token_embedder.encoder.tokenizer
-        tokens = TokenIndex.of(passages.texts, token_embedder, request.token_bits) if needs_vectors else None
-    elif needs_vectors or by_pieces:
-        assert request.model is not None, "the request has one"
-        path = path_or_none(request.index)
-        is_read = path is not None and path.exists()  # then only queries are left to be read
-        characters = 0 if is_read else sum(map(len, passages.texts))
-        loaded = load_embedder(request.model, characters=characters, sparse=True, **request.arguments(load_embedder))
-        embedder, of_passages = loaded.for_queries(request.query_prompt), loaded.for_passages(request.passage_prompt)
-        tokenizer = embedder.encoder.tokenizer
-        if needs_vectors and (embedder.prompt or of_passages.prompt):
-            tell(f"prompts of the model: {embedder.prompt!r} for queries, {of_passages.prompt!r} for passages")
-    words = Words(tokenizer if by_pieces else None)
-    if needs_vectors and tokens is None:
-        assert embedder is not None, "a model for the vectors"
-        if of_passages.is_sparse:
-            _require_no(request, _OF_DENSE, "for a model of sparse vectors")
-            index = index_weights(passages.texts, of_passages)
-        else:
-            index = dense = index_passages(
-                passages.texts, of_passages, change=change, path=path, approximate=request.approximate
-            )
-            if request.system != HYBRID and (warning := crowding(dense.vectors)):
-                warn(warning)
-    return Retriever(
-        passages=passages,
-        words={name: _index_of_words(name, passages.texts, words, request) for name in by_words},
-        embedder=embedder,
-        index=index,
-        tokens=tokens,
-        change=change,
-        scorer=scorer,
-        depth=request.depth,
-    )
+    path = path_or_none(request.index)
+    index = index_passages(texts, of_passages, change=change, path=path, approximate=request.approximate)
+    if request.system != HYBRID and (warning := crowding(index.vectors)):
+        warn(warning)
+    return VectorSearch(index, functools.partial(query_vectors, embedder=of_queries, change=change))
 
 
-def _index_retriever(
-    request: RetrievalRequest, scorer: Scorer | None, systems: set[str], asked: Vectors | None
-) -> Retriever:
+def _searches_of_index(
+    request: RetrievalRequest, systems: set[str], asked: Vectors | None
+) -> tuple[TextSet, dict[str, TextSearch]]:
+    """The texts of an index, and their searches by name."""
     _require_fit(request, is_indexed=True)
     index = Index(Path(request.passages), where=request.where, exact=request.exact)
-    by_words = systems & {BY_WORDS, HYBRID}
-    if VECTORS in systems and by_words and request.system == VECTORS and not index.has_words:
-        tell("the index has no words, so BM25 is not scored")
-        by_words = set()
-    embedder = None
-    if asked is None and not systems <= set(WORDS_ALONE):
+    searches = dict[str, TextSearch]()
+    if asked is not None:
+        searches[VECTORS] = VectorSearch(index, lambda _: asked)
+    elif VECTORS in systems:
         loaded = index_embedder(index, request.model, request.values(ComputeSettings))
         embedder = loaded.for_queries(request.query_prompt)
-    return Retriever(
-        passages=TextSet(ids=index.ids, texts=index.texts, columns=index.columns),
-        words={BY_WORDS: index.by_words(k1=request.k1, b=request.b)} if by_words else {},
-        embedder=embedder,
-        index=None if systems <= set(WORDS_ALONE) else index,
-        asked=asked,
-        scorer=scorer,
-        depth=request.depth,
-    )
+        searches[VECTORS] = VectorSearch(index, functools.partial(query_vectors, embedder=embedder))
+    if BY_WORDS in systems and request.system == VECTORS and not index.has_words:
+        tell("the index has no words, so BM25 is not scored")
+    elif BY_WORDS in systems:
+        searches[BY_WORDS] = index.by_words(k1=request.k1, b=request.b)
+    return TextSet(ids=index.ids, texts=index.texts, columns=index.columns), searches
 
 
 def _token_embedder(folder: Path, request: RetrievalRequest) -> TokenEmbedder:

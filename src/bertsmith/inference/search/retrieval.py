@@ -4,20 +4,17 @@ Letters: Q queries, P passages, k ranked passages.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import Progress, quiet, tell, warn
-from bertsmith.inference.search.index import Vectors, query_vectors
 from bertsmith.inference.search.passages import Judgements, TextSet
 from bertsmith.inference.search.rankings import NO_PASSAGE, Ranking, best, fused, joined, shortened
-from bertsmith.inference.search.request import BY_WORDS, DEPTH, HYBRID, VECTORS, WORDS_ALONE
-from bertsmith.inference.search.token_search import TokenIndex
-from bertsmith.inference.vectors.changes import VectorChange
-from bertsmith.inference.vectors.embedder import Embedder
+from bertsmith.inference.search.request import BY_WORDS, DEPTH, HYBRID, VECTORS
+from bertsmith.inference.vectors.embedder import EitherVectors
 from bertsmith.tasks.metrics.ranking import RANKING_METRICS
 from bertsmith.text.tokenizers.encoded import Encoded
 
@@ -48,18 +45,35 @@ def reranked(scorer: Scorer, queries: Sequence[str], texts: Sequence[str], ranki
     return joined(parts)
 
 
+class TextSearch(Protocol):
+    """Passages that are searched for texts."""
+
+    def search(self, queries: Sequence[str], top: int) -> Ranking:
+        """The best passages of each query."""
+
+
 class VectorIndex(Protocol):
-    """Passages that can be searched by vectors."""
+    """Passages that are searched by vectors."""
 
     def search(self, queries: Any, top: int) -> Ranking:
         """The nearest passages of each query, vectors [Q, D] as `query_vectors` makes them."""
 
 
-class WordSearch(Protocol):
-    """Passages that can be searched by words."""
+@dataclasses.dataclass(frozen=True)
+class VectorSearch:
+    """The search of passages by the vectors of queries.
+
+    Attributes:
+        index: the vectors of the passages.
+        vectors: returns those of queries.
+    """
+
+    index: VectorIndex
+    vectors: Callable[[Sequence[str]], EitherVectors]
 
     def search(self, queries: Sequence[str], top: int) -> Ranking:
-        """The best passages of each query."""
+        """See `TextSearch`."""
+        return self.index.search(self.vectors(queries), top)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,22 +81,13 @@ class Retriever:
     """Passages and the means to search them.
 
     Attributes:
-        words: their search by words by the name of its system; empty if there is none.
-        index: the passage vectors.
-        asked: the vectors of the queries, normalized [Q, D]; None if the embedder makes them.
-        tokens: the vectors of the passages' tokens, in place of `index`.
-        change: the change applied to passage vectors, also applied to query vectors; None for no change.
+        searches: by the names of their systems.
         scorer: re-ranks the best passages; None for no re-ranking.
         depth: how many passages of each search are fused, and how many are re-ranked.
     """
 
     passages: TextSet
-    words: Mapping[str, WordSearch] = dataclasses.field(default_factory=dict)
-    embedder: Embedder | None = None
-    index: VectorIndex | None = None
-    asked: Vectors | None = None
-    change: VectorChange | None = None
-    tokens: TokenIndex | None = None
+    searches: Mapping[str, TextSearch]
     scorer: Scorer | None = None
     depth: int = DEPTH
 
@@ -90,7 +95,7 @@ class Retriever:
         """The best `top` passages of each query; if there is a scorer, re-ranked and at most `depth`.
 
         Args:
-            system: one of SYSTEMS; the parts that it needs must be set.
+            system: one of `searches`, or HYBRID, which needs those by words and by vectors.
         """
         if self.scorer is None:
             return self.first_ranking(queries, system, top)
@@ -98,14 +103,13 @@ class Retriever:
         return reranked(self.scorer, queries, self.passages.texts, ranking, top)
 
     def side_by_side(self, queries: Sequence[str], system: str, top: int = DEPTH) -> dict[str, Ranking]:
-        """The rankings of all available systems: vectors, words, both; and one re-ranked, if there is a scorer.
+        """The rankings of all searches, of vectors and words fused, and one re-ranked, if there is a scorer.
 
         Args:
             top: number of passages to rank; a smaller `depth` limits how many are fused and re-ranked.
         """
         reach = max(top, self.depth)
-        there = [VECTORS] * (self.index is not None or self.tokens is not None) + [*self.words]
-        rankings = {method: self.first_ranking(queries, method, reach) for method in there}
+        rankings = {method: search.search(queries, reach) for method, search in self.searches.items()}
         if {BY_WORDS, VECTORS} <= set(rankings):
             rankings[HYBRID] = fused([shortened(rankings[method], self.depth) for method in (BY_WORDS, VECTORS)], reach)
         if self.scorer is not None:
@@ -114,19 +118,10 @@ class Retriever:
         return {name: shortened(ranking, top) for name, ranking in rankings.items()}
 
     def first_ranking(self, queries: Sequence[str], system: str, top: int) -> Ranking:
-        """The best `top` passages of each query by words, vectors or both, without re-ranking."""
+        """The best `top` passages of each query, without re-ranking."""
         if system == HYBRID:
             return fused([self.first_ranking(queries, method, self.depth) for method in (BY_WORDS, VECTORS)], top)
-        if system in WORDS_ALONE:
-            return self.words[system].search(queries, top)
-        assert system == VECTORS, system
-        if self.tokens is not None:
-            return self.tokens.search(queries, top)
-        assert self.index is not None, "vectors to search by"
-        if self.asked is not None:
-            return self.index.search(self.asked, top)
-        assert self.embedder is not None, "a model for the queries"
-        return self.index.search(query_vectors(queries, self.embedder, self.change), top)
+        return self.searches[system].search(queries, top)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
