@@ -9,22 +9,27 @@ import torch
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.machine.runtime import choose
+from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.heads import piece_weights
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.parts.batch import Batch
+from bertsmith.recipes.finetuning.baselines import baselines_of
+from bertsmith.recipes.finetuning.cheaper import write_linear
 from bertsmith.recipes.finetuning.job import FinetuningJob
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.recipes.finetuning.vector_workload import VectorTraining
+from bertsmith.recipes.sentence_encoders.evaluation import score_vectors
 from bertsmith.tasks.encoding.units import micro_batches
 from bertsmith.tasks.specs.kinds import task_for
-from bertsmith.tasks.specs.task import Task, TaskSpec
+from bertsmith.tasks.specs.task import FROZEN_COSINE, Task, TaskSpec
 from bertsmith.tasks.specs.vector_gold import vector_spec
 from bertsmith.tasks.task_data.split import TaskData
 from bertsmith.training.loop.workload import StepPlan
 from tasks.architecture_samples import write_base_model as write_base_of
 from tasks.task_samples import CONFIG, SETTINGS, SPECS, TOKENIZER, examples_of, write_base_model
+from training.interruptions import assert_resumes
 from training.logs import assert_learns
 
 SPARSE = FinetuningSettings(batch_size=16, epochs=1, precision="fp32", dropout=0.0, vectors="sparse")
@@ -116,6 +121,11 @@ def test_a_training_of_sparse_vectors_learns_and_keeps_the_masked_lm_head(tmp_pa
     assert folder.metadata.spec["vectors"] == "sparse"
 
 
+def test_a_training_that_is_killed_resumes_to_the_same_bytes(tmp_path: Path) -> None:
+    settings = dataclasses.replace(SPARSE, batch_size=8, epochs=2, dropout=0.1, micro_tokens=60)
+    assert_resumes(prepared(write_base_model(tmp_path / "base"), settings), tmp_path)
+
+
 def test_the_regularizer_grows_with_the_square_of_the_steps_in_the_first_third() -> None:
     task = sparse_task()
     features = task.encode(examples_of("vectors of partners", 20), TOKENIZER, training=True)
@@ -142,6 +152,32 @@ def test_weights_have_the_gradients_of_all_logits(monkeypatch: pytest.MonkeyPatc
     assert ours.keys() == theirs.keys()
     for name, gradient in theirs.items():
         torch.testing.assert_close(ours[name], gradient)
+
+
+def test_logits_that_are_no_numbers_make_weights_that_are_none() -> None:
+    model = EncoderForTask(new_encoder(CONFIG), sparse_task().head, seed=3)
+    batch = Batch.from_rows([np.array([1, 7, 2])])
+    with torch.no_grad():
+        model.mlm.bias[9] = torch.nan
+        assert model(batch)[0, 9].isnan()
+    assert model(batch)[0, 9].isnan(), "in training, where the loss then says so"
+
+
+@pytest.mark.parametrize(("vectors", "widths"), [("dense", "16"), ("sparse", None), ("tokens", "12")])
+def test_the_baseline_of_frozen_vectors_is_the_cosine_of_means_whatever_the_form(
+    vectors: str, widths: str | None, tmp_path: Path
+) -> None:
+    job = prepared(write_base_model(tmp_path / "base"), dataclasses.replace(SPARSE, vectors=vectors, widths=widths))
+    (tmp_path / "run").mkdir()
+    (result,) = (
+        system
+        for system in baselines_of(job, tmp_path / "run", resume=False).results
+        if system["name"] == FROZEN_COSINE
+    )
+    write_linear(job, None, result, tmp_path / "model")
+    embedder = load_embedder(tmp_path / "model", device="cpu")
+    assert (embedder.pooling, embedder.similarity) == ("mean", "cosine")
+    assert score_vectors(embedder, job.data.dev)[0] == pytest.approx(result["scores"])
 
 
 def test_dense_vectors_are_not_named_in_metadata() -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -168,6 +169,40 @@ def test_baselines_of_one_vector_per_text_are_scored_and_prompts_are_those_of_se
     assert "cosine of frozen vectors" in lines
     recipe = load_token_embedder(tmp_path / "run" / "model", device="cpu").recipe
     assert (recipe.queries.prefix, recipe.documents.prefix, recipe.weight.shape[0]) == ("who ? ", "", 128)
+
+
+def test_an_adapter_has_the_projection_and_gives_the_vectors_of_the_merged_model(tmp_path: Path) -> None:
+    settings = dataclasses.replace(TOKENS, lora_rank=2)
+    prepared(write_base_model(tmp_path / "base"), settings).train_once(tmp_path / "run", 1)
+    merged, adapter = (
+        load_token_embedder(tmp_path / "run" / name, device="cpu").queries(["anna rome"]).vectors
+        for name in ("model", "adapter")
+    )
+    np.testing.assert_allclose(adapter, merged, rtol=0, atol=1e-5)
+
+
+def test_the_digests_of_a_model_cover_the_weights_of_its_projection(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run / "model", tmp_path / "model")
+    assert bertsmith.inspect_model(tmp_path / "model").digests == "verified"
+    weights = tmp_path / "model" / "1_Dense" / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    assert bertsmith.inspect_model(tmp_path / "model").altered == ("1_Dense/model.safetensors",)
+    described = json.loads((tmp_path / "model" / "bertsmith.json").read_text())
+    del described["digests"]["1_Dense/model.safetensors"]
+    (tmp_path / "model" / "bertsmith.json").write_text(json.dumps(described))
+    assert bertsmith.inspect_model(tmp_path / "model").altered == ("1_Dense/model.safetensors",)
+
+
+@pytest.mark.parametrize("form", ["vectors", ["tokens"], 3])
+def test_a_form_of_vectors_that_is_unknown_is_refused_in_one_line(form: object, run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run / "model", tmp_path / "model")
+    described = json.loads((tmp_path / "model" / "bertsmith.json").read_text())
+    described["spec"]["vectors"] = form
+    (tmp_path / "model" / "bertsmith.json").write_text(json.dumps(described))
+    with pytest.raises(ConfigError, match="unknown form of vectors"):
+        load_any(tmp_path / "model")
 
 
 def test_a_training_that_is_killed_resumes_to_the_same_bytes(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from bertsmith.models.model_files.metadata import (
     ModelMetadata,
     altered_files,
     digest_state,
+    files_of,
     n_gram_folder,
     read_metadata,
 )
@@ -189,7 +190,7 @@ def _report_of_words(folder: Path) -> ModelReport:
 
 
 def _sizes_of_files(folder: Path) -> dict[str, int]:
-    return {file.name: file.stat().st_size for file in sorted(folder.iterdir()) if file.is_file()}
+    return {name: file.stat().st_size for name, file in files_of(folder).items()}
 
 
 def verify_model(source: str | Path) -> int:

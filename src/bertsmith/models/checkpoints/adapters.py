@@ -26,6 +26,7 @@ from bertsmith.base.storage.files import FolderKind, atomic_folder, read_object,
 from bertsmith.models.checkpoints.architectures import architecture_of
 from bertsmith.models.checkpoints.hub import STARTER, is_hub_id, model_name, shown
 from bertsmith.models.checkpoints.huggingface import PROJECTION, write_recipe_of
+from bertsmith.models.checkpoints.late_interaction import read_late_recipe
 from bertsmith.models.checkpoints.model_folder import ModelFolder, require_numbers
 from bertsmith.models.checkpoints.special_pieces import with_special_pieces
 from bertsmith.models.checkpoints.transformers_folder import opening_of
@@ -36,6 +37,7 @@ from bertsmith.models.checkpoints.weights import (
     split_fused,
     write_safetensors,
 )
+from bertsmith.models.heads.vector_forms import form_of
 from bertsmith.models.model_files.metadata import METADATA, ModelMetadata, read_metadata, write_metadata
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.parameter_names import Match, ParameterNames
@@ -137,7 +139,7 @@ def write_adapter(
     heads = {
         names.to_module(names.to_huggingface(name, kind)): tensor.T if names.transposes(name) else tensor
         for name, tensor in model.tensors.items()
-        if part_of(name) is not None
+        if part_of(name) is not None and name != PROJECTION  # which has a file of its own
     }
     rank = len(next(iter(factors.values()))[0])
     is_there = bool(heads) and kind != names.class_named("Model")  # in a class of transformers
@@ -240,6 +242,10 @@ def read_adapter(base: ModelFolder, path: Path) -> Adapter:
             wrong.append(name)
             continue
         heads[match.ours] = (tensor.T if match.transposed else tensor).contiguous()
+    if is_ours and form_of(metadata.spec).of_tokens:
+        import torch
+
+        heads[PROJECTION] = torch.tensor(read_late_recipe(path).weight)
     if wrong or not pairs:
         raise CheckpointError(
             expected=f"an adapter of {_described(config)}, as '{base.name}' is one",

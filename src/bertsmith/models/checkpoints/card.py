@@ -17,7 +17,7 @@ from bertsmith.base.core.progress import counted
 from bertsmith.base.storage.files import write_text
 from bertsmith.models.checkpoints.model_folder import parts_of
 from bertsmith.models.checkpoints.transformers_folder import EXACT, Opening, longest_of
-from bertsmith.models.heads.vector_forms import DENSE, VECTOR_FORMS
+from bertsmith.models.heads.vector_forms import form_of
 from bertsmith.models.model_files.metadata import (
     BEST_EVALUATION,
     CARD,
@@ -442,7 +442,7 @@ def _commands(metadata: ModelMetadata, head: str = "") -> tuple[str, str]:
     Args:
         head: the name of the user's class of its head; "" if there is none.
     """
-    if VECTOR_FORMS[(metadata.spec or {}).get("vectors", DENSE)].of_tokens:
+    if form_of(metadata.spec).of_tokens:
         command = 'bertsmith search texts.txt --model . --query "A query."'
         return _console(command), _session('rerank("A query.", ["One text.", "Another text."])')
     kind, load, imports = _KINDS[metadata.task or ""], 'bertsmith.load(".")', "import bertsmith"

@@ -41,7 +41,7 @@ from bertsmith.models.checkpoints.weights import (
     write_safetensors,
     zeros_like,
 )
-from bertsmith.models.heads.vector_forms import DENSE, VECTOR_FORMS
+from bertsmith.models.heads.vector_forms import form_of
 from bertsmith.models.model_files.metadata import (
     METADATA,
     SAFETENSORS,
@@ -125,7 +125,7 @@ def read_model_folder(
     tensors = {
         ours: in_order(stored[name].T if transposed else stored[name]) for ours, (name, transposed) in plan.take.items()
     }
-    if VECTOR_FORMS[(metadata.spec or {}).get("vectors", DENSE)].of_tokens:
+    if form_of(metadata.spec).of_tokens:
         weight: Any = read_late_recipe(folder).weight
         if not as_arrays:
             import torch
@@ -224,7 +224,7 @@ def write_recipe_of(
         projection: of vectors of tokens, [K, D], a tensor or an array.
     """
     spec = metadata.spec or {}
-    settings, form = spec.get("settings") or {}, VECTOR_FORMS[spec.get("vectors", DENSE)]
+    settings, form = spec.get("settings") or {}, form_of(spec)
     lacks_pooler = lacks_pooler and architecture_of(config).names.has_pooler
     prompts = (settings.get("query_prompt", ""), settings.get("passage_prompt", ""))
     if form.of_tokens:

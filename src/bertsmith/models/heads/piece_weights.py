@@ -47,7 +47,7 @@ def _largest_logits(hidden: Tensor, lengths: tuple[int, ...], head: PieceHead, w
     with torch.no_grad():
         for rows in _groups(hidden, lengths, len(word_table)):
             for logits in _logits_of(rows, head, word_table):
-                pieces = (logits.amax(dim=0) > 0).nonzero()[:, 0]
+                pieces = (~(logits.amax(dim=0) <= 0)).nonzero()[:, 0]  # NaN, too
                 places.append(torch.stack([logits[:, pieces].argmax(dim=0) + next(start), pieces]))
     counts = torch.tensor([part.shape[1] for part in places], device=hidden.device)
     row = torch.repeat_interleave(torch.arange(len(lengths), device=hidden.device), counts)

@@ -5,7 +5,9 @@ Other code asks a form for what it has, and never for its name.
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
+from bertsmith.base.core.settings import require_known
 from bertsmith.models.heads.head_spec import COSENT, COSINE, MARGIN, OBJECTIVES, RANKING
 from bertsmith.models.parts.head_inputs import MAX
 
@@ -64,3 +66,14 @@ VECTOR_FORMS: Mapping[str, VectorForm] = {
         of_tokens=True,
     ),
 }
+
+
+def form_of(spec: Mapping[str, Any] | None) -> VectorForm:
+    """The form of the vectors of a model whose metadata has this spec; that of one vector per text if it names none.
+
+    Raises:
+        ConfigError: there is no such form.
+    """
+    name = str((spec or {}).get("vectors", DENSE))
+    require_known("form of vectors", name, VECTOR_FORMS)
+    return VECTOR_FORMS[name]

@@ -250,12 +250,9 @@ def digest_state(folder: Path, digests: Any) -> DigestState:
     """The comparison of the files in a folder with recorded digests; every file is read."""
     if not isinstance(digests, dict) or not digests:
         return DigestState(0, ())
-    altered = [
-        name
-        for name, digest in digests.items()
-        if Path(name).name != name or not (folder / name).is_file() or digest_file(folder / name) != digest
-    ]
-    altered += [file.name for file in folder.iterdir() if holds_weights(file) and file.name not in digests]
+    files = files_of(folder)
+    altered = [name for name, digest in digests.items() if name not in files or digest_file(files[name]) != digest]
+    altered += [name for name, file in files.items() if holds_weights(file) and name not in digests]
     return DigestState(len(digests), tuple(altered))
 
 
@@ -277,7 +274,14 @@ def update_metadata(folder: Path, values: Mapping[str, Any]) -> None:
 
 def digests_of_model(model: str | Path) -> dict[str, str]:
     """The digest of each file of a model folder, or of the one in a run folder; none for a model that is neither."""
-    return {path.name: digest_file(path) for path in sorted(folder_of_model(model).glob("[!.]*")) if path.is_file()}
+    files = files_of(folder_of_model(model))
+    return {name: digest_file(file) for name, file in files.items() if not name.startswith(".")}
+
+
+def files_of(folder: Path) -> dict[str, Path]:
+    """The files of a model folder by their names, those of its modules as `1_Pooling/config.json`."""
+    files = (*folder.glob("*"), *folder.glob("[1-9]_*/*"))
+    return {file.relative_to(folder).as_posix(): file for file in sorted(files) if file.is_file()}
 
 
 def folder_of_model(model: str | Path) -> Path:
@@ -299,9 +303,9 @@ def write_metadata(
     if tokenizer is not None:
         values |= {"text_rules": tokenizer.settings, "vocabulary": tokenizer.vocabulary.digest}
     # People may add to the model card.
-    files = [file for file in sorted(folder.iterdir()) if file.is_file() and file.name not in (METADATA, CARD)]
+    files = {name: file for name, file in files_of(folder).items() if name not in (METADATA, CARD)}
     known = known or {}
-    values["digests"] = {file.name: known.get(file.name) or digest_file(file) for file in files}
+    values["digests"] = {name: known.get(name) or digest_file(file) for name, file in files.items()}
     write_json(folder / METADATA, values)
 
 

@@ -97,7 +97,7 @@ class Asked(NamedTuple):
     @property
     def is_mixed(self) -> bool:
         """Whether other adapters may be in the same pass."""
-        return self.trace is None or not self.trace.is_filled_by_layers
+        return self.batch.unseen is None and (self.trace is None or not self.trace.is_filled_by_layers)
 
 
 class SharedEncoder:

@@ -161,9 +161,9 @@ class _Computation:
     def __init__(self, job: FinetuningJob) -> None:
         assert job.dev is not None, "systems are scored on dev examples"
         self.job, self.dev, self._features = job, job.data.dev, job.dev
-        # Shorter vectors (Matryoshka) are what the training is for.
-        spec = job.task.spec
-        self.task = task_for(dataclasses.replace(spec, widths=(), vectors=DENSE)) if spec.widths else job.task
+        # Shorter vectors (Matryoshka), and those of pieces or tokens, are what the training is for.
+        spec = dataclasses.replace(job.task.spec, widths=(), vectors=DENSE)
+        self.task = job.task if spec == job.task.spec else task_for(spec)
         self._seed, self._chosen = job.training.seed, sample_of(job)
         self.train = self._examples(self._chosen)
         self._linear: dict[str, LinearModel] = {}

@@ -195,6 +195,6 @@ def write_linear(job: FinetuningJob, linear: LinearModel | None, result: Mapping
 
 def _read_by(result: Mapping[str, Any], job: FinetuningJob) -> str:
     """What the head of a linear model reads; of tags the value of a plain head, which reads the states of tokens."""
-    if not job.task.head.pooled:
+    if not (job.task.head.pooled or job.task.head.is_vector):
         return "pooler" if job.folder.config.can_pool else "cls"
     return APART if result["name"] == PAIRS else "mean"
