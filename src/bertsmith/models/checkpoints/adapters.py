@@ -20,6 +20,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from bertsmith.base.core.errors import CheckpointError, ConfigError, some
 from bertsmith.base.core.settings import require
 from bertsmith.base.storage.files import FolderKind, atomic_folder, read_object, require_file, write_json
@@ -243,8 +245,6 @@ def read_adapter(base: ModelFolder, path: Path) -> Adapter:
             continue
         heads[match.ours] = (tensor.T if match.transposed else tensor).contiguous()
     if is_ours and form_of(metadata.spec).of_tokens:
-        import torch
-
         heads[PROJECTION] = torch.tensor(read_late_recipe(path).weight)
     if wrong or not pairs:
         raise CheckpointError(
