@@ -175,3 +175,4 @@ def test_what_does_not_fit_vectors_is_refused_in_a_line(
     for call, message in refused:
         with pytest.raises(BertsmithError, match=message):
             call()
+    assert not (tmp_path / "broken").exists()

@@ -11,16 +11,17 @@ import numpy as np
 import pytest
 
 from bertsmith import build_index, load, remove_from_index, search_passages
+from bertsmith.app.library import open_index
 from bertsmith.app.library.loading import load_indexes
 from bertsmith.app.library.model import Model
 from bertsmith.app.library.record_models import ModelWithRecords
 from bertsmith.app.server.app import create_app
 from bertsmith.app.server.settings import ServeRequest, ServerSettings
-from bertsmith.base.core.errors import BertsmithError
+from bertsmith.base.core.errors import BertsmithError, InputError
 from bertsmith.base.machine.runtime import BATCH_TOLERANCE
 from bertsmith.base.storage.locks import locked_folder
 from bertsmith.inference.indexes import building
-from bertsmith.inference.indexes.index import Manifest
+from bertsmith.inference.indexes.index import Index, Manifest
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.model_files.metadata import ModelMetadata
@@ -250,6 +251,45 @@ def test_a_change_of_another_process_is_seen_and_an_index_that_is_gone_is_still_
         return sizes
 
     assert serve(folder, script) == [5, 4, 4]
+
+
+def test_an_index_of_another_model_in_its_place_is_served_only_after_a_reload(
+    folder: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other"
+    save_pretrained(other, untrained(CONFIG, seed=5), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
+
+    async def script(client: Client) -> tuple[list[Any], Reply]:
+        before = await client.post("/search", {"query": "anna"})
+        folder.rename(tmp_path / "old")
+        build_index(tmp_path / "texts.jsonl", folder, model=other)
+        after = [await client.post("/search", {"query": "anna"}) for _ in range(2)]
+        return [reply.json["results"] for reply in (before, *after)], await change(
+            client, "/index/add", {"rows": ROWS[:1]}
+        )
+
+    results, added = serve(folder, script)
+    assert results[0] == results[1] == results[2]
+    assert capsys.readouterr().err.count("was built again with another model (model)") == 1
+    assert (added.status, "others (model)" in added.error) == (422, True)
+
+
+def test_an_index_that_is_changed_while_it_is_opened_is_opened_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = open_index.Index
+    faults = iter([InputError(expected="a whole segment", found="none", fix="restore it"), None])
+
+    def opened(path: Path) -> Index:
+        index = whole(path)
+        if (fault := next(faults, None)) is not None:
+            remove_from_index(path, id=["t0"])  # by another process
+            raise fault
+        return index
+
+    monkeypatch.setattr(open_index, "Index", opened)
+    (hits,) = ask(folder, ("/search", {"query": "anna"}))
+    assert {hit["id"] for hit in hits.json["results"][0]["passages"]} == {"t1", "t2", "t3", "t4"}
 
 
 def test_an_addition_that_fails_leaves_the_index_as_it_was(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from bertsmith.app.server.process import _reloaded
+from bertsmith.app.library.record_models import RecordModel
+from bertsmith.app.server.process import _compared, _reloaded
 from bertsmith.app.server.settings import ServeRequest
 from bertsmith.base.core.errors import ConfigError, InputError
 from server.asgi import Client, serve, until
@@ -81,13 +82,17 @@ def test_the_old_model_stays_if_loading_fails(capsys: pytest.CaptureFixture[str]
     assert "reload failed, the old models stay: expected a model" in capsys.readouterr().err
 
 
-def test_a_mistake_of_ours_while_loading_is_logged_and_the_old_model_stays() -> None:
+def test_a_mistake_of_ours_while_loading_is_logged_and_the_old_model_stays(caplog: pytest.LogCaptureFixture) -> None:
     def load(served: Mapping[str, Any]) -> Mapping[str, Any]:
         raise ZeroDivisionError
 
     async def script(client: Client) -> None:
         with pytest.raises(ZeroDivisionError):
             await client.post("/reload", {}, BEARER)
+        caplog.clear()
+        await asyncio.wait([client.app.reload.begin()])  # as after SIGHUP
+        assert "reload failed, the old models stay" in caplog.text
+        assert "ZeroDivisionError" in caplog.text
         assert (await client.get("/health")).json["reload"]["state"] == "failed"
         assert await embedded(client, "ccc") == [3]
 
@@ -132,6 +137,13 @@ def test_a_model_that_answers_too_differently_is_refused_against_the_one_that_is
         _reloaded(request, served)
     with pytest.raises(ConfigError, match="one --model"):
         _reloaded(ServeRequest(model=[f"m={model}", f"n={model}"], on=texts, device="cpu"), {**served, "n": None})
+
+
+def test_a_model_of_records_cannot_be_compared_on_texts() -> None:
+    request = ServeRequest(model=["m=model"], on="texts.txt")
+    records = RecordModel(name="m", task="codes", table={}, hooked=(), device="cpu")
+    with pytest.raises(ConfigError, match="a model of texts, to be compared on --on; found 'm'"):
+        _compared(request, {"m": records})
 
 
 def _turned(data: bytes) -> bytes:

@@ -19,7 +19,7 @@ from bertsmith.app.library.reading import Reading
 from bertsmith.app.library.record_models import ModelWithRecords, ReadRecord, RecordAbility, RecordModel
 from bertsmith.app.library.search_results import search_results
 from bertsmith.base.core.errors import InputError, RunError
-from bertsmith.base.core.progress import counted, quiet
+from bertsmith.base.core.progress import counted, quiet, warn
 from bertsmith.base.core.settings import require
 from bertsmith.base.storage.files import file_state
 from bertsmith.inference.indexes import building
@@ -39,8 +39,10 @@ from bertsmith.tasks.encoding.row_encoder import POOLINGS
 from bertsmith.tasks.metrics.vectors import unit
 from bertsmith.tasks.specs.tokenized import encoded_texts
 
+FileState = tuple[int, int] | None
+
 SEARCH, ADD, REMOVE = "search", "add_texts", "remove_texts"  # abilities
-_ATTEMPTS = 3  # to open an index whose files are replaced meanwhile
+_ATTEMPTS = 3  # to open an index that is changed meanwhile
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -85,7 +87,7 @@ class TextsChanged:
 class OpenIndex:
     """An index, and the model of its vectors.
 
-    A change that another process makes is seen by the next search.
+    A change that another process makes is seen by the next search, but not an index of another model in its place.
 
     Args:
         folder: of the index.
@@ -94,7 +96,7 @@ class OpenIndex:
 
     def __init__(self, folder: Path, embedder: Embedder) -> None:
         self.folder, self._queries = folder, embedder.for_queries()
-        self._index, self._state = Index(folder), file_state(folder / MANIFEST)
+        self._index, self._state = _opened(folder)
         prompt = self._index.manifest.made_of.get("prompt", "")
         known = (name for name, text in embedder.prompts.items() if text == prompt)
         self._passages = embedder.varied(prompt=next(known, NO_PROMPT))
@@ -218,15 +220,15 @@ class OpenIndex:
 
     def _fresh(self) -> Index:
         """The index as it is on the disk, opened again if it was changed; as it was, if it is no longer there."""
-        for attempt in range(_ATTEMPTS):
-            state = file_state(self.folder / MANIFEST)
-            if state in (None, self._state):
-                break
-            try:
-                self._index, self._state = Index(self.folder), state
-            except InputError:  # a segment was replaced between the manifest and its files
-                if attempt == _ATTEMPTS - 1:
-                    raise
+        if file_state(self.folder / MANIFEST) not in (None, self._state):
+            index, self._state = _opened(self.folder)
+            if other := differences(index, self._queries):
+                warn(
+                    f"'{self.folder}' was built again with another model ({', '.join(other)}); searches read the index "
+                    "that was there before, until the models are loaded again"
+                )
+            else:
+                self._index = index
         return self._index
 
     @contextlib.contextmanager
@@ -254,7 +256,7 @@ def open_index(
         settings: of `ComputeSettings`.
     """
     path = Path(folder)
-    index = Index(path)
+    index, _ = _opened(path)
     require(
         not index.is_sparse,
         expected="an index of dense vectors",
@@ -262,6 +264,11 @@ def open_index(
         fix="search it with `bertsmith search`",
     )
     embedder = next((each for each in map(functools.partial(_as_in, index), models) if each is not None), None)
+    if embedder is not None and not index.manifest.made_of:
+        warn(
+            f"nothing says which model made the vectors of '{path}'; queries are read by the first served one of width "
+            f"{embedder.width}"
+        )
     texts = Model(name, embedder=embedder or index_embedder(index, None, settings))
     opened = OpenIndex(path, texts.embedder)
     table = {SEARCH: RecordAbility(opened.read_queries, opened.search)}
@@ -271,6 +278,17 @@ def open_index(
     return ModelWithRecords(
         texts, RecordModel(name=name, task=SEARCH, table=table, hooked=texts.hooked, device=texts.device)
     )
+
+
+def _opened(folder: Path, attempts: int = _ATTEMPTS) -> tuple[Index, FileState]:
+    """An index, and the state of its manifest before it was read: if it has changed since, the next search sees it."""
+    state = file_state(folder / MANIFEST)
+    try:
+        return Index(folder), state
+    except InputError:  # a segment was replaced between the manifest and its files
+        if attempts == 1:
+            raise
+        return _opened(folder, attempts - 1)
 
 
 def _as_in(index: Index, model: Model) -> Embedder | None:

@@ -1,5 +1,6 @@
 """The routes of indexes, next to those in `routes.py`: search, and with the index key change."""
 
+import asyncio
 import itertools
 from typing import Any
 
@@ -23,8 +24,9 @@ async def search(service: Service, request: Request, body: schemas.SearchAsked) 
     options = (("top", body.top), ("method", body.method), ("where", tuple(body.where)), ("exact", body.exact))
     size = answer_size.rankings(len(body.items), body.top)
     work = await service.work(request, host, ability, body.items, size, options, others=body.where)
-    request.state.answers.require(answer_size.found_texts(work.answers))
-    # In another thread, because texts are read from the disk while they are serialized.
+    # In another thread, because rows are read from the disk to measure them.
+    request.state.answers.require(await asyncio.to_thread(answer_size.found_texts, work.answers))
+    # In another thread as well, as texts are read while they are serialized.
     return listed(host, work, key="results", least=LARGE, note=host.model.note(ability, work.answers))
 
 

@@ -81,6 +81,8 @@ def serve(request: ServeRequest) -> None:
     with _listener(host, request.port, settings) as listener:
         _require_upgrade(request)
         models = _loaded(request)
+        if request.on is not None:
+            _compared(request, models)
         if key is None and not is_loopback(host):
             warn(f"anyone who can reach {host} can use these models; require a key with --api-key-file")
         app = create_app(models, settings, key, allowed, index_key, functools.partial(_reloaded, request))
@@ -193,14 +195,23 @@ def _reloaded(request: ServeRequest, served: "Mapping[str, Served]") -> "Mapping
     if request.on is not None:
         from bertsmith.app.library.upgrade import upgrade_of  # needs torch
 
-        number = _number_compared(request)
-        name, source = list(models)[number], name_and_source(request.model[number])[1]
-        old, new = served[name], models[name]
-        if isinstance(old, Model) and isinstance(new, Model):
-            compared = UpgradeRequest(old=source, new=source, on=request.on, most=request.most)
-            fix = "raise --most, or train again"
-            _require_few(upgrade_of(compared, old, new), request, "the served model", source, fix)
+        source = name_and_source(request.model[_number_compared(request)])[1]
+        compared = UpgradeRequest(old=source, new=source, on=request.on, most=request.most)
+        changes = upgrade_of(compared, _compared(request, served), _compared(request, models))
+        _require_few(changes, request, "the served model", source, "raise --most, or train again")
     return models
+
+
+def _compared(request: ServeRequest, models: "Mapping[str, Served]") -> Model:
+    """The model that reloads compare on the texts of --on."""
+    name, model = list(models.items())[_number_compared(request)]
+    if not isinstance(model, Model):
+        raise ConfigError(
+            expected="a model of texts, to be compared on --on",
+            found=f"{name!r}, which answers about other records",
+            fix="leave out --on",
+        )
+    return model
 
 
 class _Server(uvicorn.Server):

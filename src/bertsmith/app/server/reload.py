@@ -39,7 +39,7 @@ class Reload:
         self.state: dict[str, str] = {}
 
     def begin(self) -> "asyncio.Task[None]":
-        """Begins a reload; the task raises RefusalError if it fails, which the log has said by then.
+        """Begins a reload; the task raises RefusalError if it fails. The log has every failure.
 
         Raises:
             RefusalError: 409, one is running.
@@ -47,7 +47,7 @@ class Reload:
         if self._running is not None and not self._running.done():
             raise RefusalError(409, "the models are being loaded; try again when /health says that it is done")
         self._running = asyncio.create_task(self._run())
-        self._running.add_done_callback(lambda task: task.cancelled() or task.exception())  # the log has it
+        self._running.add_done_callback(_log)
         return self._running
 
     async def _run(self) -> None:
@@ -69,3 +69,11 @@ class Reload:
     def _set(self, state: str) -> None:
         since = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
         self.state = {"state": state, "since": since}
+
+
+def _log(reload: "asyncio.Task[None]") -> None:
+    """Logs a mistake of ours with its traceback; nobody may wait for a reload after SIGHUP."""
+    error = None if reload.cancelled() else reload.exception()
+    if error is not None and not isinstance(error, RefusalError):
+        context = {"message": "reload failed, the old models stay", "exception": error}
+        reload.get_loop().call_exception_handler(context)

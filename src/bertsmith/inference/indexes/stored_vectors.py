@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.inference.search.index import as_compared
-from bertsmith.inference.vectors.changes import is_vector, read_vectors
+from bertsmith.inference.vectors.changes import is_vector, read_vectors, require_finite
 from bertsmith.inference.vectors.files import made_of_vectors
 from bertsmith.inference.vectors.jobs import TextVectors, VectorJob
 from bertsmith.inference.vectors.writers import VECTOR, Columns, Vectors
@@ -38,6 +38,7 @@ class StoredVectors(VectorJob):
     def __init__(self, path: Path) -> None:
         self.path, self._vectors = path, read_vectors(path)
         self.rows = len(self._vectors)
+        require_finite(self._vectors, f"'{path}'")  # before anything is written that only --resume could finish
         recorded = made_of_vectors(path)
         self._made_of = {name: value for name, value in recorded.items() if name not in _OF_FILE}
         if recorded.get("width", self.width) != self.width:
@@ -63,15 +64,7 @@ class StoredVectors(VectorJob):
 
     def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[Vectors, Columns]]:
         """See `VectorJob`."""
-        block = np.asarray(self._vectors[first : first + len(texts)], dtype=np.float32)
-        if not np.isfinite(block).all():
-            row = first + int(np.argmin(np.isfinite(block).all(axis=1)))
-            raise InputError(
-                expected=f"finite numbers in '{self.path}'",
-                found=f"NaN or infinity in row {row + 1:,}",
-                fix="compute the row again, or remove it",
-            )
-        yield block, {}
+        yield np.asarray(self._vectors[first : first + len(texts)], dtype=np.float32), {}
 
     def counts(self) -> dict[str, int]:
         """See `VectorJob`."""
