@@ -81,9 +81,9 @@ def change(client: Client, path: str, body: Mapping[str, Any]) -> Awaitable[Repl
 
 
 def results_of(folder: Path, queries: list[str], **options: Any) -> list[dict[str, Any]]:
-    """What the library finds, each query by itself."""
+    """What the library finds."""
     options = {"system" if name == "method" else name: value for name, value in options.items()}
-    return [search_passages(folder, [query], **options)[0].to_dict() for query in queries]
+    return [result.to_dict() for result in search_passages(folder, queries, **options)]
 
 
 def require_same(served: list[Any], bare: list[Any]) -> None:

@@ -87,9 +87,10 @@ def models(request: "ModelsRequest", json: JsonOption = False) -> None:
 def serve(request: "ServeRequest") -> None:
     """Serve models and indexes over HTTP, with a web page to try them.
 
-    Routes: /predict /classify /tag /answer /fill /complete /perplexity /next /rerank /search /tokenize /attention
-    /v1/embeddings (compatible with OpenAI) /models /health /ready /metrics /docs /openapi.json, and / is the page.
-    On SIGTERM it finishes the accepted requests and exits with code 0.
+    Routes: /predict /classify /tag /answer /fill /complete /perplexity /next /rerank /search /index/add /index/remove
+    /tokenize /attention /models /reload /health /ready /metrics /docs /openapi.json, and / is the page. Clients of
+    OpenAI, TEI, Cohere and Jina find theirs: /v1/embeddings /embed /info /v1/rerank /v2/rerank. On SIGHUP it loads
+    its models again; on SIGTERM it finishes the accepted requests and exits with code 0.
     """
     missing = [package for package in _PACKAGES if importlib.util.find_spec(package) is None]
     if missing:

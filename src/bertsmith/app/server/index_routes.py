@@ -26,8 +26,9 @@ async def search(service: Service, request: Request, body: schemas.SearchAsked) 
     work = await service.work(request, host, ability, body.items, size, options, others=body.where)
     # In another thread, because rows are read from the disk to measure them.
     request.state.answers.require(await asyncio.to_thread(answer_size.found_texts, work.answers))
+    shown = ({**answer.to_dict(), "id": str(number)} for number, answer in enumerate(work.answers, start=1))
     # In another thread as well, as texts are read while they are serialized.
-    return listed(host, work, key="results", least=LARGE, note=host.model.note(ability, work.answers))
+    return listed(host, work, shown, key="results", least=LARGE, note=host.model.note(ability, work.answers))
 
 
 @post(CHANGING[0], schemas.AddTextsAsked, schemas.IndexChangeReply)

@@ -63,7 +63,7 @@ class FoundText(BaseModel):
 class FoundTexts(BaseModel):
     """The texts for one query, best first."""
 
-    id: str
+    id: str = Field(description="the number of the query, from 1")
     query: str = Field(description="its text; empty for a vector")
     passages: list[FoundText]
 

@@ -26,7 +26,7 @@ def export_rows(index: Index, out: Path, *, replace: bool = False) -> int:
     if index.is_sparse:
         raise InputError(
             expected=f"dense vectors in '{index.folder}'",
-            found="sparse ones, which no column of Parquet is for",
+            found="sparse ones, for which Parquet has no type",
             fix="export an index of dense vectors",
         )
     if not manifest.rows:

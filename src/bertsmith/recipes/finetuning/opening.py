@@ -43,8 +43,8 @@ def opening_lines(job: "FinetuningJob") -> list[str]:
     ]
     if job.training.steps < _FEWEST_STEPS and job.settings.freeze != "body":
         is_linear = job.settings.start == "linear"
-        harm = "which can make the model worse than its linear start" if is_linear else "which hardly change the model"
-        lines.append(f"only {steps}, {harm}; train for more epochs or with smaller batches")
+        effect = "can make the model worse than its linear start" if is_linear else "can hardly change the model"
+        lines.append(f"only {steps}, which {effect}; train for more epochs or with smaller batches")
     lines += cut_lines(job)
     windows, of_epoch = len(job.train), job.epoch_units
     if windows > of_epoch:

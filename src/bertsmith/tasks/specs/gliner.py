@@ -55,7 +55,7 @@ class GlinerTask(NamedEntitiesTask):
         labels = super().labels_of(sentence)
         require(
             len(labels) > 0,
-            expected="labels to look for, of which a model of GLiNER has none of its own",
+            expected="labels to look for, because a model of GLiNER has none of its own",
             found="none",
             fix="name them, such as person,city",
         )
