@@ -576,7 +576,10 @@ def test_the_steps_of_questions_are_counted_by_examples_as_in_the_original(base:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"epochs": 1.0}, "only 2 steps, which can hardly change the model; train for more epochs or with smaller batches"),
+        (
+            {"epochs": 1.0},
+            "only 2 steps, which can hardly change the model; train for more epochs or with smaller batches",
+        ),
         ({"epochs": 1.0, "start": "linear", "reads": "mean"}, "which can make the model worse than its linear start;"),
         ({"epochs": 1.0, "freeze": "body"}, None),
         ({"epochs": 5.0}, None),

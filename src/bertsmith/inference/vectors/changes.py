@@ -180,7 +180,9 @@ def read_vectors(path: Path) -> Vectors:
         is_array = isinstance(vectors, np.ndarray)
         raise InputError(
             expected=f"vectors, a two-dimensional array of floating-point numbers, in '{path}'",
-            found=f"{vectors.dtype} of shape {list(vectors.shape)}" if is_array else "several arrays, or sparse vectors",
+            found=f"{vectors.dtype} of shape {list(vectors.shape)}"
+            if is_array
+            else "several arrays, or sparse vectors",
             fix="provide one row per vector",
         )
     return vectors
