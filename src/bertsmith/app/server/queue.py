@@ -87,7 +87,8 @@ class Work:
         ability: as in `Model.compute`.
         items: one for each answer.
         options: shared by all items.
-        done: resolves to the work itself when all answers are there, or to the error.
+        done: resolves when all answers are there, to None, or to the error. A future that had the work as its result
+            would keep it, with the index of its answers, until Python looks for cycles.
         size: an upper bound for the bytes of the answers.
         lease: holds these bytes.
         read: the items as the model has read them, once it has; see `Model.read`.
@@ -101,7 +102,7 @@ class Work:
     ability: str
     items: Sequence[Any]
     options: Options
-    done: "asyncio.Future[Work]"
+    done: "asyncio.Future[None]"
     size: AnswerSize
     lease: Lease
     read: Sequence[Any] = ()
@@ -440,6 +441,6 @@ def _settle(works: Sequence[Work], error: BaseException | None) -> None:
     for work in works:
         if not work.done.done():
             if error is None:
-                work.done.set_result(work)
+                work.done.set_result(None)
             else:
                 work.done.set_exception(error)

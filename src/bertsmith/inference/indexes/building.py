@@ -21,6 +21,7 @@ import numpy as np
 
 from bertsmith.base.core.errors import InputError, NotFiniteError, RunError
 from bertsmith.base.core.progress import Progress, counted, tell, warn
+from bertsmith.base.storage.arrays import load_array
 from bertsmith.base.storage.files import atomic_file, misfit, read_object, remove_partials, write_json
 from bertsmith.base.storage.locks import LOCK_FILE, is_unused, locked_folder
 from bertsmith.inference.indexes.index import SEGMENT_SHAPE, Manifest, record_of
@@ -469,7 +470,7 @@ def _with_cells(folder: Path, record: SegmentRecord, recall: float) -> SegmentRe
         )
         return record
     path = folder / record.name / CELLS
-    vectors = np.load(folder / record.name / VECTORS, mmap_mode="r")
+    vectors = load_array(folder / record.name / VECTORS)
     if not path.exists():
         tell(f"{record.name}: cells of {counted(record.rows, 'vector')}")
         write_cells(path, vectors, SEED)
@@ -496,7 +497,7 @@ def _without(
 def _less(folder: Path, record: SegmentRecord, rows: Any, number: int) -> SegmentRecord:
     if not len(rows):
         return record
-    before = np.load(folder / record.name / record.removed) if record.removed else np.empty(0, np.uint32)
+    before = load_array(folder / record.name / record.removed) if record.removed else np.empty(0, np.uint32)
     name = f"removed-{number:06d}.npy"
     whole = np.union1d(before, rows).astype(np.uint32)
     with atomic_file(folder / record.name / name) as file:

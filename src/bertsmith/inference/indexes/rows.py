@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bertsmith.base.core.errors import InputError
+from bertsmith.base.storage.arrays import load_array
 from bertsmith.base.storage.files import atomic_file
 from bertsmith.inference.search.passages import Record
 from bertsmith.tasks.datasets.blocks import sized_blocks
@@ -62,7 +63,7 @@ class Rows:
     def __init__(self, folder: Path) -> None:
         with refused_if_damaged(folder):
             self.table = pa.ipc.open_file(pa.memory_map(str(folder / ROWS))).read_all()
-            self._ids = np.load(folder / IDS, mmap_mode="r", allow_pickle=False)
+            self._ids = load_array(folder / IDS)
             if self._ids.dtype != _ID or len(self._ids) != len(self.table):
                 raise ValueError(f"{len(self.table):,} rows and another number of ids")
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bertsmith.base.storage.arrays import load_array
 from bertsmith.inference.indexes.filters import Condition
 from bertsmith.inference.indexes.rows import Rows, refused_if_damaged
 from bertsmith.inference.indexes.sparse_vectors import TERMS, SparseRows, nearest_by_terms
@@ -74,7 +75,7 @@ class Segment:
             self.terms: Postings | None = None
             self.vectors: Any = None
             if not record.sparse:
-                self.vectors = np.load(self.folder / VECTORS, mmap_mode="r", allow_pickle=False)
+                self.vectors = load_array(self.folder / VECTORS)
             elif is_searched:
                 self.terms = Postings(self.folder, TERMS)
             else:
@@ -86,7 +87,7 @@ class Segment:
             self.present: Mask | None = None
             removed = np.empty(0, np.uint32)
             if record.removed:
-                removed = np.load(self.folder / record.removed, allow_pickle=False)
+                removed = load_array(self.folder / record.removed, None)
                 self.present = np.ones(record.rows, dtype=bool)
                 self.present[removed] = False
             has_cells = is_searched and record.probes > 0 and has_faiss()

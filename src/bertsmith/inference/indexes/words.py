@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.core.errors import InputError
+from bertsmith.base.storage.arrays import load_array
 from bertsmith.base.storage.files import atomic_file
 from bertsmith.inference.search.bm25 import K1, B, Floats, dampings, rarities, require_parameters
 from bertsmith.inference.search.postings import Mask, Postings, Summand, Term, best_rows, located, write_counts
@@ -61,7 +62,7 @@ class SegmentWords:
 
     def __init__(self, folder: Path, rows: int, removed: npt.NDArray[np.uint32]) -> None:
         self.postings, self._removed = Postings(folder, WORDS), removed
-        self.lengths = np.load(folder / LENGTHS, mmap_mode="r", allow_pickle=False)
+        self.lengths = load_array(folder / LENGTHS)
         if len(self.lengths) != rows:
             raise ValueError(f"{rows:,} rows and {len(self.lengths):,} lengths")
         self.num_rows = rows - len(removed)

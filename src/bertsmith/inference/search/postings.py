@@ -18,13 +18,14 @@ import itertools
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import scipy.sparse as sp
 
+from bertsmith.base.storage.arrays import allocated_array, load_array
 from bertsmith.base.storage.files import atomic_file
 from bertsmith.inference.search.rankings import Ranking, best
 
@@ -125,7 +126,7 @@ def _write(folder: Path, name: str, numbers: Mapping[str, int], blocks: Iterable
         stored = []
         for part, kind in (("rows", np.uint32), ("weights", kept)):
             file = stack.enter_context(atomic_file(folder / f"{name}-{part}.npy"))
-            stored.append(_allocated(file, np.dtype(kind), int(totals.sum())))
+            stored.append(allocated_array(file, np.dtype(kind), int(totals.sum())))
         for size in sizes:
             block = np.frombuffer(waiting.read(size * posting.itemsize), posting)
             terms = block["term"].astype(np.int64)
@@ -140,17 +141,6 @@ def _write(folder: Path, name: str, numbers: Mapping[str, int], blocks: Iterable
     columns = [pa.array([names[number] for number in order], pa.large_string()), pa.array(ends), pa.array(most[order])]
     with atomic_file(folder / f"{name}.arrow") as file, pa.ipc.new_file(file, _SCHEMA) as writer:
         writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
-
-
-def _allocated(file: IO[bytes], dtype: np.dtype[Any], count: int) -> np.memmap[Any, Any]:
-    """An array in a .npy file, which is on the disk as a whole: to write to a mapped hole on a full disk is fatal."""
-    header = {"descr": dtype.str, "fortran_order": False, "shape": (count,)}
-    np.lib.format.write_array_header_1_0(file, header)
-    left = count * dtype.itemsize
-    while left:
-        left -= file.write(bytes(min(left, 2**24)))
-    file.flush()
-    return np.lib.format.open_memmap(file.name, "r+")
 
 
 def _narrowest(most: float) -> type[Any]:
@@ -181,8 +171,8 @@ class Postings:
             table["end"].to_numpy(),
             table["most"].to_numpy(),
         )
-        self._rows = np.load(folder / f"{name}-rows.npy", mmap_mode="r", allow_pickle=False)
-        self._weights = np.load(folder / f"{name}-weights.npy", mmap_mode="r", allow_pickle=False)
+        self._rows = load_array(folder / f"{name}-rows.npy")
+        self._weights = load_array(folder / f"{name}-weights.npy")
         count = int(self._ends[-1]) if len(self._ends) else 0
         if len(self._rows) != count or len(self._weights) != count:
             raise ValueError(f"{count:,} postings, {len(self._rows):,} rows and {len(self._weights):,} weights")
