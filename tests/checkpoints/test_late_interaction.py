@@ -241,7 +241,7 @@ def _pooling(folder: Path) -> None:
     ("break_it", "found"),
     [
         (_no_projection, "a projection"),
-        (_other_width, "linear.weight of shape"),
+        (_other_width, r"linear\.weight \[\d+, 31\]"),
         (_activation, "Tanh"),
         (_pooling, "TokenPooling"),
         (lambda folder: change_file(folder / ABOUT, "skiplist_words", "!", 0), "pieces to skip"),
@@ -255,6 +255,12 @@ def test_what_is_not_followed_is_refused_in_one_line(folder: Path, break_it: Any
     with pytest.raises(BertsmithError, match=found) as caught:
         load_token_embedder(folder, device="cpu")
     assert "\n" not in str(caught.value)
+
+
+def test_a_projection_of_another_shape_needs_the_weights_of_its_residual(folder: Path) -> None:
+    change_file(folder / "1_Dense/config.json", "use_residual", True, 0)
+    with pytest.raises(CheckpointError, match=r"residual\.weight"):
+        load_token_embedder(folder, device="cpu")
 
 
 def test_punctuation_is_skipped_if_a_folder_of_pylate_does_not_say(folder: Path) -> None:

@@ -85,6 +85,8 @@ def test_only_the_largest_weights_are_kept_where_the_folder_says_so(tmp_path: Pa
         ("1_SpladePooling/config.json", {"activation_function": "gelu"}, "relu or log1p_relu as activation_function"),
         ("1_SpladePooling/config.json", {"new": 1}, "no new in"),
         ("config_sentence_transformers.json", {"similarity_fn_name": "euclidean"}, "cosine or dot"),
+        ("config_sentence_transformers.json", {"similarity_fn_name": ["dot"]}, "cosine or dot"),
+        ("config_sentence_transformers.json", {"similarity_fn_name": "meanmaxsim"}, "cosine or dot as"),
         ("config_sentence_transformers.json", {"max_active_dims": 0}, "a whole number above 0 as max_active_dims"),
     ],
 )
@@ -168,6 +170,10 @@ def test_other_routes_are_refused_by_name(tmp_path: Path) -> None:
     change(folder / "router_config.json", structure={"query": ["document_1_SpladePooling"], "document": []})
     with pytest.raises(CheckpointError, match="a SparseStaticEmbedding for queries and other modules for documents"):
         load_embedder(folder, device="cpu", sparse=True)
+    for damage in ({"structure": {"query": 3}}, {"types": ["query"]}, {"structure": {"query": [1]}}):
+        change(folder / "router_config.json", **damage)
+        with pytest.raises(CheckpointError, match="expected routes in"):
+            load_embedder(folder, device="cpu", sparse=True)
     folder, _ = routed(tmp_path / "weights")
     save_file({"weight": torch.ones(3)}, folder / "query_0_SparseStaticEmbedding" / "model.safetensors")
     with pytest.raises(BertsmithError, match=r"weights of pieces in .*; found shape \[3\]"):

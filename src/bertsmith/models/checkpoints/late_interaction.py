@@ -43,8 +43,9 @@ from bertsmith.models.checkpoints.sentence_transformers import (
     prompts_of,
     require_usual,
 )
-from bertsmith.models.checkpoints.weights import read_tensors
-from bertsmith.models.model_files.metadata import BIN, SAFETENSORS
+from bertsmith.models.checkpoints.vector_layers import IDENTITY, read_dense
+from bertsmith.models.checkpoints.weights import read_arrays
+from bertsmith.models.model_files.metadata import SAFETENSORS
 from bertsmith.models.parts.head_inputs import SKIPPED_PIECES
 
 Matrix = npt.NDArray[np.float32]
@@ -52,7 +53,7 @@ ORIGINAL, ORIGINAL_WEIGHT = "HF_ColBERT", "linear.weight"  # the class that a fo
 _ORIGINAL_SETTINGS = "artifact.metadata"
 _FOLDER = "1_Dense"
 _TOKENS = "token_embeddings"
-_LINEAR = ("torch.nn.modules.linear.Identity", "torch.nn.Identity")
+_LINEAR = "torch.nn.modules.linear.Identity"
 _TEXT_SETTINGS = ("query_length", "document_length", "query_expansion")
 _QUERY_LENGTH, _DOCUMENT_LENGTH = 32, 180  # of a folder of PyLate that does not say
 _DOCUMENT_PROMPTS = (DOCUMENT, "passage", "corpus")
@@ -216,11 +217,10 @@ def _original_recipe(folder: Path) -> LateRecipe:
     """The recipe of a folder of the original ColBERT, as `MultiVectorEncoder` reads it."""
     path = folder / _ORIGINAL_SETTINGS
     said = read_object(path)
-    file = next((file for name in (SAFETENSORS, BIN) if (file := folder / name).exists()), folder / SAFETENSORS)
-    weight = _arrays(file).get(ORIGINAL_WEIGHT)
+    weight = read_arrays(folder, ORIGINAL_WEIGHT).get(ORIGINAL_WEIGHT)
     if weight is None:
         raise CheckpointError(
-            expected=f"the projection {ORIGINAL_WEIGHT} in '{file}'", found="none", fix="download the folder again"
+            expected=f"the projection {ORIGINAL_WEIGHT} in '{folder}'", found="none", fix="download the folder again"
         )
     markers = [
         (_marker(path, said, name) or default) + " "
@@ -286,7 +286,7 @@ def write_late_recipe(
     )
     (folder / _FOLDER).mkdir(exist_ok=True)
     outputs, inputs = weight.shape
-    about = {"in_features": inputs, "out_features": outputs, "bias": False, "activation_function": _LINEAR[0]}
+    about = {"in_features": inputs, "out_features": outputs, "bias": False, "activation_function": _LINEAR}
     write_json(folder / _FOLDER / "config.json", about)
     with atomic_file(folder / _FOLDER / SAFETENSORS) as file:
         file.write(save({"linear.weight": np.ascontiguousarray(weight, np.float32)}, metadata={"format": "pt"}))
@@ -296,28 +296,12 @@ def _projection(folders: list[Path]) -> tuple[Matrix, Matrix | None]:
     """The product of linear layers, float32 [K, D], and its bias; layers without anything between them are one."""
     weight, bias = None, None
     for folder in folders:
-        path = folder / "config.json"
-        said = read_object(path)
-        names = {"module_input_name": _TOKENS, "module_output_name": _TOKENS}
-        usual = {**names, "activation_function": _LINEAR[0]}
-        sizes = ("in_features", "out_features", "bias", "use_residual")
-        activation = said.get("activation_function", "torch.nn.modules.activation.Tanh")
-        rest = {key: value for key, value in said.items() if key not in sizes}
-        require_usual(path, {**rest, "activation_function": _LINEAR[0] if activation in _LINEAR else activation}, usual)
-        file = next((file for name in (SAFETENSORS, BIN) if (file := folder / name).exists()), folder / SAFETENSORS)
-        tensors = {name: np.asarray(tensor, np.float32) for name, tensor in _arrays(file).items()}
-        layer, added = tensors.get("linear.weight"), tensors.get("linear.bias")
-        shape = [said.get("out_features"), said.get("in_features")]
-        if layer is None or list(layer.shape) != shape or (added is None) == flag_in(path, said, "bias", default=True):
-            raise CheckpointError(
-                expected=f"linear.weight of shape {shape} in '{file}', as its configuration says",
-                found=", ".join(f"{name} {list(tensor.shape)}" for name, tensor in tensors.items()) or "none",
-                fix="download the folder again",
-            )
-        if flag_in(path, said, "use_residual", default=False):
-            layer = layer + (
-                np.eye(len(layer), dtype=np.float32) if shape[0] == shape[1] else tensors["residual.weight"]
-            )
+        dense = read_dense(folder, _TOKENS, read_arrays)
+        if dense.activation != IDENTITY:
+            raise _unsupported(folder, f"a Dense with {dense.activation}")
+        layer, added = dense.weight, dense.bias
+        if dense.residual is not None:
+            layer = layer + dense.residual
         if weight is not None and layer.shape[1] != len(weight):
             raise CheckpointError(
                 expected=f"a Dense of {len(weight)} inputs in '{folder}'",
@@ -331,13 +315,6 @@ def _projection(folders: list[Path]) -> tuple[Matrix, Matrix | None]:
         )
     assert weight is not None, "a projection"
     return np.ascontiguousarray(weight), bias
-
-
-def _arrays(file: Path) -> Mapping[str, Any]:
-    """The tensors of a file, as arrays where that needs no torch."""
-    if file.suffix == ".safetensors":
-        return read_tensors(file, as_arrays=True)
-    return {name: tensor.float().numpy() for name, tensor in read_tensors(file).items()}
 
 
 def _skipped(folder: Path | None) -> tuple[Any, list[str]]:

@@ -18,7 +18,7 @@ from bertsmith.base.core.errors import CheckpointError, nearest
 from bertsmith.base.storage.files import read_json, read_object, write_json
 from bertsmith.models.checkpoints.vector_layers import LAYERS, VectorLayer, read_layers
 from bertsmith.models.heads.head_spec import PIECE_ACTIVATIONS, PIECE_POOLINGS, RELU, PieceWeights
-from bertsmith.models.heads.vector_forms import BY_COSINE, BY_PRODUCT, SCALES
+from bertsmith.models.heads.vector_forms import BY_COSINE, BY_PRODUCT
 from bertsmith.models.parts.head_inputs import MAX
 
 MODULES = "modules.json"
@@ -216,9 +216,9 @@ def _sparse_recipe(folder: Path) -> SentenceRecipe:
     about = about_of(folder)
     prompt, prompts = prompts_of(folder / ABOUT, about)
     similarity = about.get("similarity_fn_name") or BY_PRODUCT
-    if similarity not in SCALES:
+    if similarity not in (BY_COSINE, BY_PRODUCT):
         raise CheckpointError(
-            expected=f"{' or '.join(SCALES)} as similarity_fn_name in '{folder / ABOUT}'",
+            expected=f"{BY_COSINE} or {BY_PRODUCT} as similarity_fn_name in '{folder / ABOUT}'",
             found=repr(similarity)[:60],
             fix="name one of these, or another model",
         )
@@ -241,6 +241,10 @@ def _routes(folder: Path) -> tuple[list[dict[str, Any]], Path]:
     path = folder / "router_config.json"
     values = read_object(path)
     types, routes, options = (values.get(name) or {} for name in ("types", "structure", "parameters"))
+    if not all(isinstance(part, dict) for part in (types, routes, options)) or not all(
+        isinstance(names, list) and all(isinstance(name, str) for name in names) for names in routes.values()
+    ):
+        raise CheckpointError(expected=f"routes in '{path}'", found="something else", fix="download the folder again")
     require_usual(path, options, {"default_route": DOCUMENT, "allow_empty_key": True, "route_mappings": {}})
     kinds = {name: str(kind).rsplit(".", 1)[-1] for name, kind in types.items()}
     of_queries = [kinds.get(name) for name in routes.get(QUERY, ())]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
+import numpy.typing as npt
 import safetensors
 
 from bertsmith.base.core.errors import CheckpointError, InputError, some
@@ -189,6 +190,18 @@ def read_tensors(path: Path, as_arrays: bool = False) -> "dict[str, Tensor]":
             fix="save only the state_dict of the model",
         )
     return {name: tensor.detach() for name, tensor in content.items()}
+
+
+def read_arrays(folder: Path, name: str | None = None) -> dict[str, npt.NDArray[np.float32]]:
+    """The tensors of a folder with one file of weights, or the one of a name; only those of a `.bin` need torch."""
+    path = weight_file(folder)
+    is_mapped = path.suffix == ".safetensors"
+    tensors: dict[str, Any] = {**read_tensors(path, as_arrays=is_mapped)}
+    return {
+        each: np.asarray(tensor if is_mapped else tensor.float().numpy(), np.float32)
+        for each, tensor in tensors.items()
+        if name in (None, each)
+    }
 
 
 def _mapped(path: Path) -> "dict[str, Tensor]":
