@@ -29,6 +29,7 @@ from bertsmith.inference.search.request import DEPTH
 from bertsmith.inference.search.retrieval import score_search
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.models.heads.vector_forms import BY_COSINE
 from bertsmith.recipes.sentence_encoders.evaluation import CLUSTERING, score_clusters, score_vectors
 from bertsmith.tasks.metrics.vectors import unit
 from bertsmith.tasks.task_data.task_files import read_examples
@@ -141,6 +142,8 @@ class WeighedWords:
 
 class Remembered:
     """An embedder that has read all texts already, each once."""
+
+    similarity = BY_COSINE
 
     def __init__(self, embedder: Embedder | WeighedWords, texts: Sequence[str]) -> None:
         known = sorted(set(texts))

@@ -51,9 +51,17 @@ def test_messages_call_it_by_the_name_that_the_user_typed():
         load_pretraining_heads(model, needs=["nsp"])
 
 
-def test_it_has_learned_english(model):
-    guesses = [guess.piece for guess in model.fill(["he took her by the [MASK] and led her away ."], top=5)[0][0]]
-    assert "hand" in guesses or "arm" in guesses
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("the president of the united [MASK] said on monday .", {"states"}),
+        ("She opened the [MASK] and looked out into the street.", {"door", "window"}),
+        ("she shook her [MASK] .", {"head", "hand", "hands"}),
+    ],
+)
+def test_it_has_learned_english(model, text: str, pieces: set[str]) -> None:
+    guesses = [guess.piece for guess in model.fill([text], top=3)[0][0]]
+    assert pieces & set(guesses)
 
 
 def test_no_character_of_ascii_is_unknown_to_it(model):

@@ -84,7 +84,7 @@ def test_what_is_written_again_gives_the_same_scores(single, tmp_path):
         ("config_sentence_transformers.json", {"activation_fn": "mine.Activation"}, "mine.Activation"),
         ("config_sentence_transformers.json", {"activation_fn": "torch.nn.modules.activation.GELU"}, "GELU"),
         ("config_sentence_transformers.json", {"activation_fn": "torch.nn.modules.activation.Softmax"}, "several"),
-        ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, "SparseEncoder"),
+        ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, "fill-mask"),
         ("config_sentence_transformers.json", {"default_prompt_name": "x"}, "default_prompt_name"),
         ("sentence_bert_config.json", {"transformer_task": "text-generation"}, "transformer_task"),
         ("sentence_bert_config.json", {"query_length": 3}, "query_length"),

@@ -66,7 +66,7 @@ def test_many_queries_are_searched_like_each_alone(monkeypatch: pytest.MonkeyPat
     passages = ["a b", "b c", "c d d", "a d"]
     model = BM25(passages)
     together = model.search(["a", "d", "b c", "x"], top=3)
-    monkeypatch.setattr("bertsmith.inference.search.word_index._SCORES_AT_ONCE", 1)
+    monkeypatch.setattr("bertsmith.inference.search.inverted_index._SCORES_AT_ONCE", 1)
     alone = model.search(["a", "d", "b c", "x"], top=3)
     assert np.array_equal(together.places, alone.places)
     assert np.array_equal(together.scores, alone.scores)

@@ -136,7 +136,7 @@ def test_a_label_without_numbers_is_named(models: dict[str, Model]) -> None:
 @pytest.mark.parametrize("suffix", ["npy", "parquet"])
 def test_a_file_of_vectors_names_the_text_wherever_it_is(models: dict[str, Model], tmp_path: Path, suffix: str) -> None:
     file = file_with(tmp_path / "texts.txt", "\n".join([GOOD] * 5 + [POISON, GOOD]) + "\n")
-    embedder = models["novels"]._embedder
+    embedder = models["novels"]._own_embedder
     features = TokenFeatures(models["novels"].encoder)
     for job in (TextVectors(embedder), TokenVectorsOfTexts(features)):
         with pytest.raises(NotFiniteError, match="for text 6; found"):

@@ -38,8 +38,8 @@ SETTINGS = FinetuningSettings(batch_size=16, epochs=18, precision="fp32", dropou
 RECIPE = RecipeSettings(learning_rate=1e-2, bias_correction=True, log_every=1)
 KINDS = (("single", BILSTM), ("pair", BILSTM), ("pair", ATTENTION), ("choice", ATTENTION))
 EVERY = pytest.mark.parametrize(("kind", "reads"), KINDS)
-# RoBERTa and MPNet have one segment for both texts.
-ARCHITECTURES = tuple(name for name in EVERY_ARCHITECTURE if name not in ("roberta", "mpnet"))
+# RoBERTa and MPNet have one segment for both texts, GTE and EuroBERT none.
+ARCHITECTURES = tuple(name for name in EVERY_ARCHITECTURE if name not in ("roberta", "mpnet", "gte", "eurobert"))
 
 
 def spec_of(kind: str, reads: str) -> TaskSpec:

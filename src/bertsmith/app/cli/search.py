@@ -74,10 +74,10 @@ def _require_fit(request: "SearchRequest", method: str) -> None:
     """Refuses options that do not fit each other."""
     from bertsmith.inference.search.request import BY_WORDS, HYBRID, WORDS_ALONE, is_index, require_passages
 
-    require_passages(request)
     if bool(request.query) == (request.queries is not None):
         fix = "leave one of them out" if request.query else ""
         raise Refused(f"expected either --query or --queries; found {'both' if request.query else 'neither'}", fix)
+    require_passages(request)
     if any(not query.strip() for query in request.query):
         raise Refused("expected some text for --query; found none")
     alone, pieces = method in WORDS_ALONE, request.bm25_words == "pieces"
