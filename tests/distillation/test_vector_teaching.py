@@ -131,7 +131,7 @@ def test_a_new_student_starts_with_the_vectors_of_its_pieces_and_learns_those_of
     vectors = loaded.embed(texts)
     cosines = (wanted * vectors).sum(axis=1) / np.linalg.norm(wanted, axis=1) / np.linalg.norm(vectors, axis=1)
     assert cosines.mean() > 0.8
-    # A second training goes on from there, although another sample of texts gives other directions.
+    # A second training continues it, although another sample of texts gives other directions.
     others = principal_directions(load_embedder(teacher), Corpus.open(corpus), 128, 7)
     assert np.abs((directions * others).sum(axis=0)).min() < 0.9
     continued = {**FAST, "steps": 1, "student": str(tmp_path / "run/model"), "dropout": 0.0, "seed": 7}

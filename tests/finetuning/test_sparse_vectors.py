@@ -21,12 +21,11 @@ from bertsmith.recipes.finetuning.job import FinetuningJob
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.recipes.finetuning.vector_workload import VectorTraining
 from bertsmith.recipes.sentence_encoders.evaluation import score_vectors
-from bertsmith.tasks.encoding.units import micro_batches
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.task import FROZEN_COSINE, Task, TaskSpec
 from bertsmith.tasks.specs.vector_gold import vector_spec
 from bertsmith.tasks.task_data.split import TaskData
-from bertsmith.training.loop.workload import StepPlan
+from finetuning.cached_gradients import assert_cached_as_whole
 from tasks.architecture_samples import write_base_model as write_base_of
 from tasks.task_samples import CONFIG, SETTINGS, SPECS, TOKENIZER, examples_of, write_base_model
 from training.interruptions import assert_resumes
@@ -61,27 +60,10 @@ def test_weights_of_packed_rows_are_the_largest_saturated_logits_of_each_row_alo
 
 
 def test_cached_gradients_are_those_of_one_large_batch_with_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
-    task, result = sparse_task(), []
-    features = task.encode(examples_of("vectors of partners", 20), TOKENIZER, training=True)
-    # At most so many logits at a time: those of all rows at once, then those of a few.
-    for micro_tokens, most_logits in ((100_000, 2**24), (60, 20 * CONFIG.vocab_size)):
-        monkeypatch.setattr(piece_weights, "_MOST_LOGITS", most_logits)
-        config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
-        model = EncoderForTask(new_encoder(config), task.head, seed=3).double()
-        work = VectorTraining(model, task, features, None, TOKENIZER, SPARSE, choose("cpu", "fp64"), seed=5)
-        batches = list(micro_batches(features, np.arange(20), micro_tokens=micro_tokens, device="cpu", step=4))
-        work.begin_step(model, StepPlan(micro_batches=batches, tokens=1, sequences=20))
-        losses = [work.loss(model, batch)[0] for batch in batches]
-        for loss in losses:
-            loss.backward()
-        gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-        result.append((float(sum(losses).detach()), gradients, len(batches)))
-    (whole, gradients, passes), (cut, cut_gradients, several) = result
-    assert (passes, several > 3) == (1, True)
-    assert cut == pytest.approx(whole, rel=1e-9)
-    assert gradients.keys() == cut_gradients.keys()
-    for name, gradient in gradients.items():
-        torch.testing.assert_close(cut_gradients[name], gradient, rtol=1e-6, atol=1e-9)
+    def compute_few() -> None:  # logits at a time; before, those of all rows at once
+        monkeypatch.setattr(piece_weights, "_MOST_LOGITS", 20 * CONFIG.vocab_size)
+
+    assert_cached_as_whole(sparse_task(), "vectors of partners", SPARSE, micro_tokens=60, before_cut=compute_few)
 
 
 @pytest.mark.parametrize(("objective", "texts"), [("ranking", 3), ("margin", 3), ("cosent", 2), ("cosine", 2)])

@@ -11,7 +11,6 @@ import torch
 
 import bertsmith
 from bertsmith.base.core.errors import BertsmithError, ConfigError
-from bertsmith.base.machine.runtime import choose
 from bertsmith.inference.vectors.loading import load_token_embedder
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.load import load_any
@@ -21,13 +20,12 @@ from bertsmith.models.parts.batch import Batch, Read
 from bertsmith.recipes.finetuning.baselines import LINES_FILE
 from bertsmith.recipes.finetuning.settings import FinetuningSettings
 from bertsmith.recipes.finetuning.vector_workload import VectorTraining
-from bertsmith.tasks.encoding.units import micro_batches
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.task import Task
 from bertsmith.tasks.specs.vector_gold import vector_spec
-from bertsmith.training.loop.workload import StepPlan
+from finetuning.cached_gradients import assert_cached_as_whole
 from finetuning.test_sparse_vectors import prepared
-from tasks.task_samples import BAD, CONFIG, GOOD, SETTINGS, TOKENIZER, examples_of, write_base_model
+from tasks.task_samples import BAD, CONFIG, GOOD, SETTINGS, examples_of, write_base_model
 from training.interruptions import assert_resumes
 from training.logs import assert_learns
 
@@ -110,26 +108,8 @@ def test_vectors_of_packed_rows_are_those_of_each_row_alone() -> None:
 
 
 def test_cached_gradients_are_those_of_one_large_batch_with_dropout() -> None:
-    task, result = token_task(), []
-    features = task.encode(examples_of("vectors of partners", 20), TOKENIZER, training=True)
-    for micro_tokens in (100_000, 60):
-        config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
-        model = EncoderForTask(new_encoder(config), task.head, seed=3).double()
-        work = VectorTraining(model, task, features, None, TOKENIZER, TOKENS, choose("cpu", "fp64"), seed=5)
-        batches = list(micro_batches(features, np.arange(20), micro_tokens=micro_tokens, device="cpu", step=4))
-        work.begin_step(model, StepPlan(micro_batches=batches, tokens=1, sequences=20))
-        losses = [work.loss(model, batch)[0] for batch in batches]
-        for loss in losses:
-            loss.backward()
-        gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-        result.append((float(sum(losses).detach()), gradients, len(batches)))
-    (whole, gradients, passes), (cut, cut_gradients, several) = result
-    assert (passes, several > 3) == (1, True)
-    assert cut == pytest.approx(whole, rel=1e-9)
-    assert gradients.keys() == cut_gradients.keys()
+    gradients = assert_cached_as_whole(token_task(), "vectors of partners", TOKENS, micro_tokens=60)
     assert "token_projection.weight" in gradients
-    for name, gradient in gradients.items():
-        torch.testing.assert_close(cut_gradients[name], gradient, rtol=1e-6, atol=1e-9)
 
 
 @pytest.fixture(scope="module")

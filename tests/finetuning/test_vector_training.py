@@ -10,24 +10,19 @@ import torch.nn.functional as F
 
 from bertsmith import load
 from bertsmith.base.core.errors import ConfigError, InputError
-from bertsmith.base.machine.runtime import choose
-from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.load import load_any
-from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.heads.vector_losses import VectorLoss
 from bertsmith.models.parts.batch import Batch
 from bertsmith.recipes.finetuning.job import FinetuningJob
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.recipes.finetuning.vector_workload import VectorTraining
 from bertsmith.tasks.datasets.examples import Example, TextExample, TripletExample
 from bertsmith.tasks.encoding.loading import load_frozen_encoder
-from bertsmith.tasks.encoding.units import micro_batches
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.vector_gold import vector_spec
 from bertsmith.tasks.task_data.split import TaskData
-from bertsmith.training.loop.workload import StepPlan
+from finetuning.cached_gradients import assert_cached_as_whole
 from tasks.architecture_samples import write_base_model as write_base_of
-from tasks.task_samples import CONFIG, SETTINGS, SPECS, TOKENIZER, examples_of, write_base_model
+from tasks.task_samples import SETTINGS, SPECS, TOKENIZER, examples_of, write_base_model
 from training.logs import assert_learns
 
 PRECISE = FinetuningSettings(batch_size=16, epochs=1, precision="fp32", dropout=0.0)
@@ -50,29 +45,7 @@ def test_cached_gradients_are_those_of_one_large_batch_with_dropout(kind: str, o
     spec = dataclasses.replace(
         vector_spec("pairs", (), SETTINGS), objective=objective, widths=(16, 8) if objective == "ranking" else ()
     )
-    task = task_for(spec)
-    features = task.encode(examples_of(kind, 20), TOKENIZER, training=True)
-    result = []
-    for micro_tokens in (100_000, 30):
-        config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
-        model = EncoderForTask(new_encoder(config), task.head, seed=3).double()
-        work = VectorTraining(model, task, features, None, TOKENIZER, PRECISE, choose("cpu", "fp64"), seed=5)
-        batches = list(micro_batches(features, np.arange(20), micro_tokens=micro_tokens, device="cpu", step=4))
-        plan = StepPlan(micro_batches=batches, tokens=1, sequences=20)
-        work.begin_step(model, plan)
-        losses = [work.loss(model, batch)[0] for batch in batches]
-        for loss in losses:
-            loss.backward()
-        gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-        result.append((float(sum(losses).detach()), gradients, len(batches)))
-    (whole, gradients, passes), (cut, cut_gradients, several) = result
-    assert passes == 1
-    assert several > 3
-    assert cut == pytest.approx(whole, rel=1e-9)
-    assert gradients.keys() == cut_gradients.keys()
-    assert max(float(gradient.abs().max()) for gradient in gradients.values()) > 1e-3
-    for name, gradient in gradients.items():
-        torch.testing.assert_close(cut_gradients[name], gradient, rtol=1e-6, atol=1e-9)
+    assert_cached_as_whole(task_for(spec), kind, PRECISE, micro_tokens=30)
 
 
 def test_ranking_is_the_cross_entropy_of_the_partner_among_all_others_of_the_step() -> None:

@@ -25,7 +25,8 @@ from bertsmith.inference.search.rankings import nearest_vectors
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.model_files.metadata import ModelMetadata
-from tasks.task_samples import CONFIG, TOKENIZER
+from tasks.task_samples import CONFIG, TOKENIZER, write_base_model
+from written_files import file_of_records
 
 NEEDED = ("vectors.npy", "ids.npy", "rows.arrow", "removed-000002.npy")
 OF_WORDS = ("words.arrow", "words-rows.npy", "words-weights.npy", "words-lengths.npy")
@@ -38,15 +39,12 @@ def write_texts(path: Path, count: int, *, first: int = 0, year: int = 2000) -> 
     for number in range(first, first + count):
         chosen = generator(5, "texts", number, year).choice(WORDS, 6)
         rows.append({"id": f"t{number}", "text": " ".join(chosen), "year": year + number % 10})
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    return path
+    return file_of_records(path, rows)
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model") / "model"
-    save_pretrained(path, untrained(CONFIG, seed=4), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
-    return path
+    return Path(write_base_model(tmp_path_factory.mktemp("model") / "model", 4))
 
 
 @pytest.fixture

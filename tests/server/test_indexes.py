@@ -1,7 +1,6 @@
 """Indexes over HTTP: searched as by the library, changed with a key, and never with a 500."""
 
 import asyncio
-import json
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -26,7 +25,8 @@ from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.model_files.metadata import ModelMetadata
 from server.asgi import Client, Reply, running
-from tasks.task_samples import CONFIG, TOKENIZER
+from tasks.task_samples import CONFIG, TOKENIZER, write_base_model
+from written_files import file_of_records
 
 KEY = "a key of the index"
 TEXTS = ["anna was in rome", "the plot was awful", "a great film", "bert was in oslo", "good plot and great film"]
@@ -34,22 +34,15 @@ ROWS = [{"id": f"t{number}", "text": text, "year": 2000 + number} for number, te
 QUERIES = ["who was in rome", "a film"]
 
 
-def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    return path
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model") / "model"
-    save_pretrained(path, untrained(CONFIG, seed=4), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
-    return path
+    return Path(write_base_model(tmp_path_factory.mktemp("model") / "model", 4))
 
 
 @pytest.fixture
 def folder(model: Path, tmp_path: Path) -> Path:
     """An index of TEXTS."""
-    build_index(write_rows(tmp_path / "texts.jsonl", ROWS), tmp_path / "films", model=model)
+    build_index(file_of_records(tmp_path / "texts.jsonl", ROWS), tmp_path / "films", model=model)
     return tmp_path / "films"
 
 
@@ -134,7 +127,7 @@ def test_added_rows_are_those_of_a_file_and_replace_those_with_their_ids(
     ]
     other = tmp_path / "other"
     build_index(tmp_path / "texts.jsonl", other, model=model)
-    of_file = build_index(write_rows(tmp_path / "more.jsonl", rows), other, add=True)
+    of_file = build_index(file_of_records(tmp_path / "more.jsonl", rows), other, add=True)
     added, hits = ask(folder, ("/index/add", {"rows": rows}), ("/search", {"queries": QUERIES}))
     assert added.json["changes"] == [of_file.to_dict()]
     assert added.json["note"] == (
@@ -334,7 +327,7 @@ def test_an_index_uses_the_weights_of_a_served_model_only_if_its_vectors_are_of_
 
 def test_replies_with_long_texts_are_limited_before_they_are_read(model: Path, tmp_path: Path) -> None:
     rows = [{"id": "long", "text": "film " * 4000, "year": 1}, *ROWS]
-    build_index(write_rows(tmp_path / "texts.jsonl", rows), tmp_path / "long", model=model)
+    build_index(file_of_records(tmp_path / "texts.jsonl", rows), tmp_path / "long", model=model)
     body = {"queries": QUERIES}
     (fits,) = ask(tmp_path / "long", ("/search", body), max_held=2_000_000)
     (refused,) = ask(tmp_path / "long", ("/search", body), max_held=1_000_000)

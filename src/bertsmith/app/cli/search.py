@@ -36,10 +36,9 @@ def search(request: "SearchRequest", json: JsonOption = False) -> None:
     """Search passages by vectors, by words (BM25, TF-IDF, one-hot) or by both, and print the best for each query.
 
     Vectors are compared by cosine, with every passage unless --approximate; in an index that `bertsmith index` built,
-    with those of the nearest cells, see its --recall. With --judgements, searches by
-    vectors, by BM25 and by both are scored side by side (with --method bm25, tf-idf or one-hot, only that one): nDCG@10
-    (linear gains), recall, mean reciprocal rank and mean average precision, on the best 100 passages, or on the best
-    --depth after re-ranking.
+    with those of the nearest cells, see its --recall. With --judgements, searches by vectors, by BM25 and by both are
+    scored side by side (with --method bm25, tf-idf or one-hot, only that one): nDCG@10 (linear gains), recall, mean
+    reciprocal rank and mean average precision, on the best 100 passages, or on the best --depth after re-ranking.
     """
     from bertsmith.app.library import retrieval
     from bertsmith.inference.search.request import BY_WORDS, HYBRID, WORDS_ALONE

@@ -258,7 +258,7 @@ def open_index(
     path = Path(folder)
     index, _ = _opened(path)
     require(
-        not index.is_sparse,
+        not index.manifest.is_sparse,
         expected="an index of dense vectors",
         found=f"sparse ones in '{path}'",
         fix="search it with `bertsmith search`",

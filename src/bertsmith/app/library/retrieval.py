@@ -113,16 +113,16 @@ def _asked_vectors(request: SearchPassagesRequest) -> Vectors | None:
     if not is_file and not hasattr(queries, "ndim"):
         return None
     vectors = read_vectors(Path(queries)) if is_file else np.asarray(queries, dtype=np.float32)
-    is_dense = is_index(request.passages) and not any(
-        each.sparse for each in Manifest.read(Path(request.passages)).segments
-    )
+    manifest = Manifest.read(Path(request.passages)) if is_index(request.passages) else None
+    is_dense = manifest is not None and not manifest.is_sparse
     require(
         is_dense and request.system == VECTORS and request.rerank is None,
         expected="texts as queries",
         found="vectors, which can search an index of dense vectors and nothing else",
         fix="give the texts of the queries",
     )
-    width = Manifest.read(Path(request.passages)).width
+    assert manifest is not None, "an index"
+    width = manifest.width
     if vectors.ndim != 2 or vectors.shape[1] != width or not np.isfinite(vectors).all():
         raise InputError(
             expected=f"finite vectors [queries, {width}], as wide as those in '{request.passages}'",

@@ -2,10 +2,9 @@
 
 There is no batching delay: an idle model starts on whatever is queued, and the next batch gathers while it computes.
 A batch has one ability and one set of options, or any number of them if the models share an encoder, which computes
-all of its rows together. It takes texts from requests in order until the token budget is
-used up; a larger request returns to the end of the queue with its remaining texts, so that it does not delay small
-ones. The event loop submits work and receives answers; tokens are counted and answers computed in the model's
-thread.
+all of its rows together. It takes texts from requests in order until the token budget is used up; a larger request
+returns to the end of the queue with its remaining texts, so that it does not delay small ones. The event loop submits
+work and receives answers; tokens are counted and answers computed in the model's thread.
 
 A call of a model may need several forward passes through its encoder, and many through a decoder. A pass cannot be
 interrupted, so before each pass the thread checks whether a client still waits for the answer.

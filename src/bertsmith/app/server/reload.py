@@ -72,7 +72,7 @@ class Reload:
 
 
 def _log(reload: "asyncio.Task[None]") -> None:
-    """Logs a mistake of ours with its traceback; nobody may wait for a reload after SIGHUP."""
+    """Logs a mistake of ours with its traceback; after SIGHUP no request waits for it."""
     error = None if reload.cancelled() else reload.exception()
     if error is not None and not isinstance(error, RefusalError):
         context = {"message": "reload failed, the old models stay", "exception": error}

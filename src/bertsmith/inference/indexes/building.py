@@ -96,8 +96,7 @@ def build_index(
         model: as given by the user, for the manifest; "" if it is not known.
         made_of: what the vectors depend on.
         sources: what the records come from, with digests; a build resumes only with the same. Empty for records that
-            nobody can give again: what is left of an interrupted addition counts for nothing, and the next change
-            removes it.
+            cannot be given again: the next change removes what an interrupted addition has left.
         needs_text: records without text are skipped and counted.
         recall: of the 10 nearest rows; sets how many cells a search reads.
         rows_per_segment: of which all cells are built in memory.

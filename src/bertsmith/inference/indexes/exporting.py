@@ -23,7 +23,7 @@ def export_rows(index: Index, out: Path, *, replace: bool = False) -> int:
             found="one",
             fix="build the index without that column",
         )
-    if index.is_sparse:
+    if manifest.is_sparse:
         raise InputError(
             expected=f"dense vectors in '{index.folder}'",
             found="sparse ones, for which Parquet has no type",

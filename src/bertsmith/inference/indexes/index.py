@@ -106,6 +106,11 @@ class Manifest:
         return sum(each.rows - each.num_removed for each in self.segments)
 
     @property
+    def is_sparse(self) -> bool:
+        """Whether its vectors are sparse."""
+        return any(each.sparse for each in self.segments)
+
+    @property
     def recall(self) -> float:
         """The share of the nearest rows that a search finds, as measured when it was built; of its worst segment."""
         return min((each.recall for each in self.segments), default=1.0)
@@ -152,11 +157,6 @@ class Index:
         top = max(1, min(top, len(self.ids)))
         rankings = [each.search(queries, top, self._where, exact=self._exact) for each in self.segments]
         return merged([no_rows(queries.shape[0]), *rankings], [0, *self._starts], top)
-
-    @property
-    def is_sparse(self) -> bool:
-        """Whether its vectors are sparse."""
-        return any(each.record.sparse for each in self.segments)
 
     @property
     def has_words(self) -> bool:

@@ -17,6 +17,7 @@ import numpy as np
 
 from bertsmith.base.core.errors import nearest
 from bertsmith.base.core.settings import require, require_number
+from bertsmith.models.checkpoints.sentence_transformers import DOCUMENT_PROMPTS, QUERY
 from bertsmith.models.checkpoints.vector_layers import VectorLayer
 from bertsmith.models.heads.vector_forms import BY_COSINE
 from bertsmith.tasks.encoding.row_encoder import RowEncoder, Vectors
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
 
 EitherVectors: TypeAlias = "Vectors | sp.csr_matrix"
-# Names of prompts, as `encode_query` and `encode_document` of sentence-transformers look for them.
-QUERY_PROMPTS, PASSAGE_PROMPTS = ("query",), ("document", "passage", "corpus")
 NO_PROMPT = "none"
 BLOCK = 1024  # texts that are sorted by length and computed together
 _FEWEST_TEXTS, _MOST_WEIGHTS = 16, 2**24  # of those with sparse vectors
@@ -145,14 +144,14 @@ class Embedder:
 
     def for_queries(self, prompt: str | None = None) -> "Embedder":
         """The embedder with its prompt for queries, or with the one named, see `varied`."""
-        varied = self.varied(prompt=prompt or self._first(QUERY_PROMPTS))
+        varied = self.varied(prompt=prompt or self._first([QUERY]))
         if (reader := self.encoder.of_queries) is not None:
             varied.encoder, varied.max_length = reader, reader.model.max_tokens
         return varied
 
     def for_passages(self, prompt: str | None = None) -> "Embedder":
         """The embedder with its prompt for passages, or with the one named, see `varied`."""
-        return self.varied(prompt=prompt or self._first(PASSAGE_PROMPTS))
+        return self.varied(prompt=prompt or self._first(DOCUMENT_PROMPTS))
 
     def _first(self, names: Sequence[str]) -> str | None:
         return next((name for name in names if name in self.prompts), None)

@@ -100,67 +100,36 @@ class VectorWriter(ABC):
         """Removes the partial files."""
 
 
-class NpyWriter(VectorWriter):
-    """Writes an array [rows, width]; columns go to `X.tokens.jsonl`, one object per row."""
+class _GrowingFiles(VectorWriter):
+    """Base of the writers whose partial files grow.
+
+    Attributes:
+        _places: the partial files, each with its final path.
+        _files: the same, open.
+    """
 
     def __init__(self, path: Path, width: int, *, half: bool = False, index: bool = False) -> None:
         super().__init__(path, width, half=half, index=index)
-        self._places = {self.partial: path}
-        if index:
-            tokens = self.index_path
-            self._places[tokens.with_name(f"{tokens.name}.partial")] = tokens
+        self._places: dict[Path, Path] = {}
         self._files: list[IO[bytes]] = []
-
-    @property
-    def index_path(self) -> Path:
-        """See `VectorWriter`."""
-        return self.path.with_suffix(".tokens.jsonl")
 
     def partial_files(self) -> dict[Path, Path]:
         """See `VectorWriter`."""
         return dict(self._places)
 
-    def begin(self, position: Position) -> None:
-        """See `VectorWriter`."""
-        self.rows = position.get("rows", 0)
-        header = npy_header(self.rows, self.width, self.dtype)
-        sizes = [len(header) + self.rows * self.width * self.dtype.itemsize, position.get("token_bytes", 0)]
-        for partial, size in zip(self._places, sizes, strict=False):
-            size = size if self.rows else 0
-            partial.touch()
-            _require_bytes(partial, size)
-            file = partial.open("r+b")
-            self._files.append(file)
-            file.truncate(size)
-            file.seek(size)
-        if not self.rows:
-            self._files[0].write(header)
+    def _open(self, partial: Path, size: int) -> None:
+        """Opens a partial file, of which everything after `size` is discarded."""
+        partial.touch()
+        _require_bytes(partial, size)
+        file = partial.open("r+b")
+        self._files.append(file)
+        file.truncate(size)
+        file.seek(size)
 
-    def append(self, vectors: Vectors, columns: Columns) -> None:
-        """See `VectorWriter`."""
-        self._files[0].write(self.stored(vectors).data)
-        self.rows += len(vectors)
-        if self.index:
-            lines = (json.dumps(row, ensure_ascii=False) for row in pa.table(dict(columns)).to_pylist())
-            self._files[1].write("".join(f"{line}\n" for line in lines).encode("utf-8"))
-
-    def whole(self) -> dict[str, int]:
-        """See `VectorWriter`."""
+    def _sync(self) -> None:
         for file in self._files:
             file.flush()
             os.fsync(file.fileno())
-        return {"rows": self.rows} | ({"token_bytes": self._files[1].tell()} if self.index else {})
-
-    def end(self, position: Position) -> None:
-        """See `VectorWriter`."""
-        if self.partial.exists():
-            with open(self.partial, "r+b") as file:
-                file.write(npy_header(position["rows"], self.width, self.dtype))
-                file.flush()
-                os.fsync(file.fileno())
-        for partial, target in reversed(self._places.items()):
-            if partial.exists():
-                os.replace(partial, target)
 
     def close(self) -> None:
         """See `VectorWriter`."""
@@ -174,6 +143,56 @@ class NpyWriter(VectorWriter):
         """See `VectorWriter`."""
         for partial in self._places:
             partial.unlink(missing_ok=True)
+
+
+class NpyWriter(_GrowingFiles):
+    """Writes an array [rows, width]; columns go to `X.tokens.jsonl`, one object per row."""
+
+    def __init__(self, path: Path, width: int, *, half: bool = False, index: bool = False) -> None:
+        super().__init__(path, width, half=half, index=index)
+        self._places = {self.partial: path}
+        if index:
+            tokens = self.index_path
+            self._places[tokens.with_name(f"{tokens.name}.partial")] = tokens
+
+    @property
+    def index_path(self) -> Path:
+        """See `VectorWriter`."""
+        return self.path.with_suffix(".tokens.jsonl")
+
+    def begin(self, position: Position) -> None:
+        """See `VectorWriter`."""
+        self.rows = position.get("rows", 0)
+        header = npy_header(self.rows, self.width, self.dtype)
+        sizes = [len(header) + self.rows * self.width * self.dtype.itemsize, position.get("token_bytes", 0)]
+        for partial, size in zip(self._places, sizes, strict=False):
+            self._open(partial, size if self.rows else 0)
+        if not self.rows:
+            self._files[0].write(header)
+
+    def append(self, vectors: Vectors, columns: Columns) -> None:
+        """See `VectorWriter`."""
+        self._files[0].write(self.stored(vectors).data)
+        self.rows += len(vectors)
+        if self.index:
+            lines = (json.dumps(row, ensure_ascii=False) for row in pa.table(dict(columns)).to_pylist())
+            self._files[1].write("".join(f"{line}\n" for line in lines).encode("utf-8"))
+
+    def whole(self) -> dict[str, int]:
+        """See `VectorWriter`."""
+        self._sync()
+        return {"rows": self.rows} | ({"token_bytes": self._files[1].tell()} if self.index else {})
+
+    def end(self, position: Position) -> None:
+        """See `VectorWriter`."""
+        if self.partial.exists():
+            with open(self.partial, "r+b") as file:
+                file.write(npy_header(position["rows"], self.width, self.dtype))
+                file.flush()
+                os.fsync(file.fileno())
+        for partial, target in reversed(self._places.items()):
+            if partial.exists():
+                os.replace(partial, target)
 
 
 class ParquetWriter(VectorWriter):
@@ -251,35 +270,24 @@ class ParquetWriter(VectorWriter):
         return [self.partial / f"part-{number:06d}.parquet" for number in range(count)]
 
 
-class NpzWriter(VectorWriter):
+class NpzWriter(_GrowingFiles):
     """Writes a sparse matrix [rows, width] by its rows, as `scipy.sparse.save_npz` does, without compression."""
 
     is_sparse = True
 
     def __init__(self, path: Path, width: int, *, half: bool = False, index: bool = False) -> None:
         super().__init__(path, width, half=half, index=index)
-        names = ("data", "indices", "indptr")
         # The numbers of the matrix; `indptr` has the end of each row, without the 0 before the first.
-        self._places = {path.with_name(f"{path.name}.{name}.partial"): name for name in names}
+        self._names = ("data", "indices", "indptr")
+        self._places = dict.fromkeys((path.with_name(f"{path.name}.{name}.partial") for name in self._names), path)
         self._types: tuple[np.dtype[Any], ...] = (self.dtype, np.dtype("<i4"), np.dtype("<i8"))
-        self._files: list[IO[bytes]] = []
         self._entries = 0
-
-    def partial_files(self) -> dict[Path, Path]:
-        """See `VectorWriter`."""
-        return dict.fromkeys(self._places, self.path)
 
     def begin(self, position: Position) -> None:
         """See `VectorWriter`."""
         self.rows, self._entries = position.get("rows", 0), position.get("entries", 0)
         for partial, count, kind in zip(self._places, self._counts(position), self._types, strict=True):
-            partial.touch()
-            size = count * kind.itemsize
-            _require_bytes(partial, size)
-            file = partial.open("r+b")
-            self._files.append(file)
-            file.truncate(size)
-            file.seek(size)
+            self._open(partial, count * kind.itemsize)
 
     def append(self, vectors: Any, columns: Columns) -> None:
         """See `VectorWriter`; the vectors are a sparse matrix."""
@@ -293,9 +301,7 @@ class NpzWriter(VectorWriter):
 
     def whole(self) -> dict[str, int]:
         """See `VectorWriter`."""
-        for file in self._files:
-            file.flush()
-            os.fsync(file.fileno())
+        self._sync()
         return {"rows": self.rows, "entries": self._entries}
 
     def end(self, position: Position) -> None:
@@ -304,8 +310,8 @@ class NpzWriter(VectorWriter):
             rows = position["rows"]
             with atomic_file(self.path) as file, zipfile.ZipFile(file, "w") as archive:
                 first = np.zeros(1, dtype="<i8").tobytes()
-                for (partial, name), count, kind in zip(
-                    self._places.items(), self._counts(position), self._types, strict=True
+                for partial, name, count, kind in zip(
+                    self._places, self._names, self._counts(position), self._types, strict=True
                 ):
                     start = first if name == "indptr" else b""
                     with _entry(archive, name) as target, open(partial, "rb") as source:
@@ -315,18 +321,6 @@ class NpzWriter(VectorWriter):
                     with _entry(archive, name) as target:
                         np.lib.format.write_array(target, values, allow_pickle=False)
         self.clear()
-
-    def close(self) -> None:
-        """See `VectorWriter`."""
-        for file in self._files:
-            with contextlib.suppress(OSError):
-                file.close()
-        self._files = []
-
-    def clear(self) -> None:
-        """See `VectorWriter`."""
-        for partial in self._places:
-            partial.unlink(missing_ok=True)
 
     @staticmethod
     def _counts(position: Position) -> tuple[int, int, int]:

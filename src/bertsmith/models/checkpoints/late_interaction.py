@@ -25,6 +25,7 @@ from bertsmith.base.storage.files import atomic_file, read_object, write_json
 from bertsmith.models.checkpoints.sentence_transformers import (
     ABOUT,
     DOCUMENT,
+    DOCUMENT_PROMPTS,
     ENCODER_SETTINGS,
     LATE_INTERACTION,
     MODULES,
@@ -56,7 +57,6 @@ _TOKENS = "token_embeddings"
 _LINEAR = "torch.nn.modules.linear.Identity"
 _TEXT_SETTINGS = ("query_length", "document_length", "query_expansion")
 _QUERY_LENGTH, _DOCUMENT_LENGTH = 32, 180  # of a folder of PyLate that does not say
-_DOCUMENT_PROMPTS = (DOCUMENT, "passage", "corpus")
 _SCORES = ("maxsim", "meanmaxsim", "MaxSim")
 
 
@@ -160,7 +160,7 @@ def read_late_recipe(folder: Path) -> LateRecipe:
     path, limit = encoder / ENCODER_SETTINGS, max_length_of(encoder, said)
     prompt, prompts = prompts_of(folder / ABOUT, {**about, "prompts": _without_null(about.get("prompts"))})
     of_queries = prompts.get(QUERY, prompt)
-    of_documents = next((prompts[name] for name in _DOCUMENT_PROMPTS if name in prompts), prompt)
+    of_documents = next((prompts[name] for name in DOCUMENT_PROMPTS if name in prompts), prompt)
     if is_pylate:
         words, tasks = about.get("skiplist_words"), [DOCUMENT]
         words = [*SKIPPED_PIECES] if words is None else words

@@ -55,7 +55,9 @@ _OUTPUTS = {
 VECTORS_TASK, PAIRS_TASK, PIECES_TASK = _OUTPUTS
 _FOLLOWED = ("max_seq_length", "do_lower_case", "unpad_inputs", "modality_config")  # unpad_inputs changes no number
 _POOLING_FOLDER, _SPLADE_FOLDER = "1_Pooling", "1_SpladePooling"
-QUERY, DOCUMENT = "query", "document"  # names of prompts, as that library looks for them
+# Names of prompts, as `encode_query` and `encode_document` of that library look for them.
+QUERY, DOCUMENT = "query", "document"
+DOCUMENT_PROMPTS = (DOCUMENT, "passage", "corpus")
 SENTENCE_TRANSFORMER, CROSS_ENCODER, SPARSE_ENCODER = "SentenceTransformer", "CrossEncoder", "SparseEncoder"
 MULTI_VECTOR, PYLATE = LATE_INTERACTION = ("MultiVectorEncoder", "ColBERT")  # see `late_interaction.py`
 _FOLDER_POOLINGS = ("mean", "cls", "max")

@@ -13,12 +13,14 @@ and 3.2; `SpladePooling` of sentence-transformers.
 
 import itertools
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from bertsmith.models.heads.head_spec import LOG_RELU, PieceWeights
 from bertsmith.models.heads.piece_heads import PieceHead
+from bertsmith.models.parts.batch import cut_by_tokens
 from bertsmith.models.parts.head_inputs import MAX
 
 _MOST_LOGITS = 2**24  # computed at a time
@@ -82,10 +84,6 @@ def _logits_of(rows: tuple[Tensor, ...], head: PieceHead, word_table: Tensor) ->
 
 def _groups(hidden: Tensor, lengths: tuple[int, ...], pieces: int) -> list[tuple[Tensor, ...]]:
     """The hidden states of consecutive rows, in groups of at most `_MOST_LOGITS`, or of a row."""
-    groups: list[tuple[Tensor, ...]] = []
-    for row in torch.split(hidden, list(lengths)):
-        if groups and (sum(map(len, groups[-1])) + len(row)) * pieces <= _MOST_LOGITS:
-            groups[-1] = (*groups[-1], row)
-        else:
-            groups.append((row,))
-    return groups
+    rows = torch.split(hidden, list(lengths))
+    groups = cut_by_tokens(np.arange(len(rows)), np.array(lengths), max(1, _MOST_LOGITS // pieces))
+    return [tuple(rows[row] for row in group) for group in groups]

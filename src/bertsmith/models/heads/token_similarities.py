@@ -8,9 +8,12 @@ scale and margins mean the same as for cosines; `colbert_scores` of sentence-tra
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
+
+from bertsmith.models.parts.batch import cut_by_tokens
 
 _MOST_PRODUCTS = 2**24  # in memory at a time
 
@@ -29,7 +32,9 @@ def token_similarities(
         of_queries = torch.tensor(lengths, device=part.device)
         return torch.segment_reduce(largest.T.contiguous(), "mean", lengths=of_queries, unsafe=True)  # [q, P]
 
-    groups = _groups(query_lengths, max(1, _MOST_PRODUCTS // max(1, len(documents))))
+    most = max(1, _MOST_PRODUCTS // max(1, len(documents)))
+    lengths = np.array(query_lengths)
+    groups = [lengths[group].tolist() for group in cut_by_tokens(np.arange(len(lengths)), lengths, most)]
     parts = torch.split(queries, [sum(group) for group in groups])
     if len(groups) == 1 or not torch.is_grad_enabled():
         return torch.cat([compared(part, documents, *group) for part, group in zip(parts, groups, strict=True)])
@@ -47,14 +52,3 @@ def similarities_of_pairs(
     """The similarity of each query and the document at the same place, [Q]."""
     pairs = zip(torch.split(queries, list(query_lengths)), torch.split(documents, list(document_lengths)), strict=True)
     return torch.stack([(query @ document.T).amax(dim=1).mean() for query, document in pairs])
-
-
-def _groups(lengths: Sequence[int], most: int) -> list[list[int]]:
-    """Consecutive lengths that add up to at most `most`, or one length."""
-    groups: list[list[int]] = []
-    for length in lengths:
-        if groups and sum(groups[-1]) + length <= most:
-            groups[-1].append(length)
-        else:
-            groups.append([length])
-    return groups
