@@ -152,7 +152,7 @@ def _lowest(confidence: np.ndarray, right: np.ndarray, accuracy: float, value: s
 
 def _promised(confidence: np.ndarray, right: np.ndarray, accuracy: float) -> float | None:
     try:
-        return selection_for(confidence, right, accuracy).threshold
+        return selection_for(selections(confidence, right), accuracy).threshold
     except InputError:
         return None
 

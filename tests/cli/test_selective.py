@@ -14,6 +14,7 @@ import bertsmith
 from bertsmith.app.library.labelled import evaluate
 from bertsmith.base.core.errors import BertsmithError
 from bertsmith.base.core.progress import recorded_warnings
+from bertsmith.base.core.randomness import generator
 from bertsmith.base.storage.files import digest_file
 from cli.test_predicting import write_model
 
@@ -115,9 +116,57 @@ def test_a_saved_threshold_is_used_without_the_labelled_texts(
     assert [each.promise for each in loaded.thresholds] == [{"coverage": 0.9}, {"accuracy": 0.95}]
     labels = [answer.label or None for answer in bertsmith.load(kept, device="cpu").classify(texts, accuracy=0.95)]
     assert labels == [answer["prediction"] for answer in loaded.predict(rows, calibrate=rows, accuracy=0.95)]
-    with pytest.raises(BertsmithError, match=r"for coverage 0.8 in fp32; found coverage 0.9, accuracy 0.95"):
-        loaded.classify(texts, coverage=0.8)
     assert bertsmith.load(kept, device="cpu", precision="fp64").thresholds == []
+
+
+def test_saved_scores_give_the_threshold_for_any_share(model: Path, rows, tmp_path: Path) -> None:
+    kept = shutil.copytree(model, tmp_path / "model")
+    loaded = bertsmith.load(kept, device="cpu")
+    loaded.predict(rows[:1], calibrate=rows, coverage=0.9, save_threshold=True)
+    loaded.predict(rows[:1], calibrate=rows, accuracy=0.95, save_threshold=True)
+    assert [len(each.gold) for each in loaded.thresholds] == [0, len(rows)]  # once, with the last one
+    texts, again = [row["text"] for row in rows], bertsmith.load(kept, device="cpu")
+    for share in ({"accuracy": 0.8}, {"accuracy": 0.9}, {"coverage": 0.6}, {"coverage": 0.97}):
+        fitted = [answer["prediction"] for answer in loaded.predict(rows, calibrate=rows, **share)]
+        answers = again.classify(texts, **share)
+        assert fitted == [list(answer.chosen) if "coverage" in share else answer.label or None for answer in answers]
+    with pytest.raises(BertsmithError, match=r"certain to be right 99.9% of the time; found [\d.]+% at best"):
+        again.classify(texts, accuracy=0.999)
+    path, told = kept / "bertsmith.json", "expected counts and probabilities of 360 texts in selections in"
+    values = json.loads(path.read_text())
+    plain, scored = values["selections"]
+    for damage in (
+        {"gold": []}, {"gold": [0.5] * 359}, {"curve": []}, {"curve": [[0.5, 360]]}, {"curve": [[0.5, 9, 10]]},
+        {"curve": [[0.5, 361, 10]]}, {"gold": [0.5] * 359 + [2]}, {"curve": [[-1, 360, 10]]},
+    ):  # fmt: skip
+        path.write_text(json.dumps({**values, "selections": [plain, {**scored, **damage}]}))
+        with pytest.raises(BertsmithError, match=told):
+            bertsmith.load(kept, device="cpu")
+    path.write_text(json.dumps({**values, "selections": [plain]}))  # as older versions wrote it
+    with pytest.raises(BertsmithError, match=r"for coverage 0.8 in fp32; found coverage 0.9;"):
+        bertsmith.load(kept, device="cpu").classify(texts, coverage=0.8)
+    assert bertsmith.load(kept, device="cpu").classify(texts[:1], coverage=0.9)[0].chosen
+
+
+def test_sets_of_saved_scores_have_the_label_of_other_texts_as_often_as_stated(model: Path, tmp_path: Path) -> None:
+    """The labels are drawn, so the model is wrong about half of them."""
+    texts = [f"{a} {b} {c}" for a in WORDS for b in WORDS for c in WORDS]
+    flags = generator(0, "test held-out coverage").random(len(texts)) < 0.5
+    rows = [{"text": text, "label": LABELS[flag]} for text, flag in zip(texts, flags.astype(int).tolist(), strict=True)]
+    covered = dict[float, list[float]]()
+    for draw in range(5):
+        kept = shutil.copytree(model, tmp_path / str(draw))
+        order = generator(draw, "test held-out split").permutation(len(rows)).tolist()
+        known, others = [rows[number] for number in order[:200]], [rows[number] for number in order[200:]]
+        bertsmith.load(kept, device="cpu").predict(rows[:1], calibrate=known, coverage=0.5, save_threshold=True)
+        loaded = bertsmith.load(kept, device="cpu")
+        for coverage in (0.6, 0.75, 0.9):
+            answers = loaded.classify([row["text"] for row in others], coverage=coverage)
+            right = [row["label"] in answer.chosen for row, answer in zip(others, answers, strict=True)]
+            covered.setdefault(coverage, []).append(float(np.mean(right)))
+    for coverage, shares in covered.items():
+        assert all(abs(share - coverage) < 0.12 for share in shares), covered  # of one draw: the interval of 200 texts
+        assert abs(np.mean(shares) - coverage) < 0.04, covered
 
 
 def test_a_threshold_of_other_weights_is_not_used(run, model: Path, table: Path, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_the_accuracy_of_a_selection_is_at_least_the_wanted_one_as_often_as_prom
         confidence = random.random(400)
         right = random.random(400) < confidence
         try:
-            below += (1 + selection_for(confidence, right, wanted).threshold) / 2 < wanted
+            below += (1 + selection_for(selections(confidence, right), wanted).threshold) / 2 < wanted
             promised += 1
         except InputError:  # not certain
             pass
@@ -65,10 +65,12 @@ def test_the_accuracy_of_a_selection_is_at_least_the_wanted_one_as_often_as_prom
 
 def test_an_accuracy_that_is_not_certain_is_refused_with_the_best_bound() -> None:
     with pytest.raises(InputError, match=r"certain to be right 95.0% of the time; found 86.1% at best: of the 20 most"):
-        selection_for(np.linspace(1, 0.5, 20), np.ones(20, dtype=bool), 0.95)
-    assert selection_for(np.full(60, 0.5), np.ones(60, dtype=bool), 0.95).threshold == 0.0  # ties, all right
+        selection_for(selections(np.linspace(1, 0.5, 20), np.ones(20, dtype=bool)), 0.95)
+    assert (
+        selection_for(selections(np.full(60, 0.5), np.ones(60, dtype=bool)), 0.95).threshold == 0.0
+    )  # ties, all right
     with pytest.raises(InputError, match=r"found 0.0% at best"):
-        selection_for(np.array([1.0]), np.array([False]), 0.5)
+        selection_for(selections(np.array([1.0]), np.array([False])), 0.5)
 
 
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=40), st.sampled_from((5, 50, 80, 90, 95)))

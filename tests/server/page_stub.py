@@ -32,6 +32,7 @@ def model_of(name: str, task: str | None, *abilities: str, labels: tuple[str, ..
     always |= {
         "weakness": "",
         "thresholds": [],
+        "calibrated_on": 0,
         "max_length": 512,
         "embed_length": 128,
         "max_question": 64 if task == "span" else 0,
@@ -49,6 +50,7 @@ MODELS = [
         labels=("Not Spam", "Spam"),
         weakness=WEAK,
         thresholds=[{"accuracy": 0.95}, {"coverage": 0.9}],
+        calibrated_on=200,
     ),
     model_of("same", "classification", "classify", "rerank", labels=("different", "same"), pair=None),
     model_of("likeness", "regression", "score", "rerank", pair=True),

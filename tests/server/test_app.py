@@ -326,7 +326,7 @@ def test_the_models_are_listed(models: dict[str, Model]) -> None:
             "name": "reviews", "task": "classification",
             "abilities": [*models["reviews"].abilities, "attention", "pieces"],
             "labels": ["negative", "positive"], "kinds": {}, "pair": False, "max_length": 32, "embed_length": 64,
-            "max_question": 0, "width": 32, "thresholds": [], "weakness": "",
+            "max_question": 0, "width": 32, "thresholds": [], "calibrated_on": 0, "weakness": "",
         }  # fmt: skip
         assert [shown[name]["pair"] for name in ("pairs", "stars", "names", "novels")] == [True, False, None, None]
         assert (shown["answers"]["max_question"], shown["sentences"]["embed_length"]) == (9, 20)
@@ -544,13 +544,15 @@ def test_answers_with_a_saved_threshold_are_those_of_the_library(tmp_path: Path)
     async def script(client: Client) -> None:
         (shown,) = (await client.get("/models")).json["models"]
         assert shown["thresholds"] == [{"coverage": 0.8}, {"accuracy": 0.5}]
-        for promise in shown["thresholds"]:
+        assert shown["calibrated_on"] == len(texts)
+        for promise in (*shown["thresholds"], {"coverage": 0.9}, {"accuracy": 0.6}):
             reply = await client.post("/predict", {"texts": texts, **promise})
             bare = [answer.to_dict() for answer in model.classify(texts, **promise)]
             assert [answer["chosen"] for answer in reply.json["predictions"]] == [answer["chosen"] for answer in bare]
             assert [answer["label"] for answer in reply.json["predictions"]] == [answer["label"] for answer in bare]
         for body, words in (
-            ({"coverage": 0.9}, "a saved threshold for coverage 0.9 in fp32; found coverage 0.8, accuracy 0.5"),
+            ({"coverage": 0.999}, "expected at least 999 labelled texts"),
+            ({"accuracy": 0.999}, "expected answers that are certain to be right 99.9% of the time"),
             ({"coverage": 1.0}, "coverage: expected"),
             ({"coverage": 0.8, "accuracy": 0.5}, "expected 'accuracy' or 'coverage'; found both"),
         ):

@@ -224,6 +224,13 @@ def test_labels_have_percentages_and_each_model_its_examples(visit, stub):
     visit.answered(section)
     assert _lines(section, ".verdict") == ["No answer: the model is not certain enough"]
     assert stub.asked[-1][1]["accuracy"] == 0.95
+    section.get_by_label("Answer").select_option("a set of labels, with the right one as often as below")
+    for written, refusal in (("", []), ("98 %", []), ("100", ["How often: a number of percent between 0 and 100."])):
+        section.get_by_label("How often").fill(written)
+        section.get_by_role("button", name="Classify").click()
+        visit.answered(section)
+        assert _lines(section, ".wrong") == refusal
+    assert [asked["coverage"] for _, asked in stub.asked[-2:]] == [0.9, 0.98]
     section.get_by_label("Text").fill("my own text")
     section.get_by_label("Model").select_option("same")
     assert section.get_by_label("Text", exact=True).input_value() == "my own text"

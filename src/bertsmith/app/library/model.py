@@ -253,7 +253,7 @@ class Model:
         """The label of each text or pair, with the probabilities of all labels.
 
         Args:
-            selection: accuracy or coverage, as in `predict`, of one of `thresholds`.
+            selection: accuracy or coverage, as in `predict`, by what was saved with the model.
         """
         return self._answered("classify", texts, **selection)
 
@@ -352,10 +352,10 @@ class Model:
 
         Args:
             data: a file of the model's task or such a table in memory; labels are not read.
-            calibrate: labelled texts that the model was not trained on, a file or table; else one of `thresholds`.
+            calibrate: labelled texts that the model was not trained on, a file or table [what was saved].
             accuracy: the least certain texts get no answer, None, so that this share of the other answers is right.
             coverage: an answer is a list of labels, so that this share of the lists contains the right one.
-            save_threshold: whether the threshold is saved in the model folder.
+            save_threshold: whether the threshold is saved in the model folder, with what gives one for other shares.
             columns: `text_column` and the like, as in `finetune`.
         """
         if self._predictor is None:

@@ -173,6 +173,7 @@ def _watch_router(service: Service, reload: Reload | None) -> APIRouter:
                 "max_question": host.model.max_question,
                 "width": host.model.width,
                 "thresholds": host.promises,
+                "calibrated_on": host.calibrated_on,
                 "weakness": host.model.weakness,
             }
             for host in service.hosts.all

@@ -84,8 +84,8 @@ class PredictAsked(Asked):
         Field(
             gt=0,
             lt=1,
-            description="`label` is null where the model is not certain enough, so that this share of the answers is "
-            "right; one of `thresholds` in GET /models",
+            description="the model abstains, with null as `label`, where it is not certain enough, so that this share "
+            "of the answers is right; any share if `calibrated_on` in GET /models is not 0, else one of `thresholds`",
         ),
     ] = None
     coverage: Annotated[
@@ -93,8 +93,8 @@ class PredictAsked(Asked):
         Field(
             gt=0,
             lt=1,
-            description="`chosen` is a set of labels, and this share of the sets contains the right one; one of "
-            "`thresholds` in GET /models",
+            description="`chosen` is a set of labels, and this share of the sets contains the right one; any share, or "
+            "one of `thresholds`, as for `accuracy`",
         ),
     ] = None
 
@@ -314,7 +314,8 @@ class EmbeddingsReply(BaseModel):
 class PredictReply(Reply):
     """For each text {label, chosen, probabilities}, {value} or {text, score, has_ended, answers}.
 
-    Of sentences that were chosen, {text, sentences, scores}. For each question {index, text, probabilities}.
+    `label` is null where the model abstains, see `accuracy`, and where a text has none of several labels. Of
+    sentences that were chosen, {text, sentences, scores}. For each question {index, text, probabilities}.
 
     Each also has cut_tokens, the number of truncated tokens.
     """
@@ -546,6 +547,10 @@ class ModelShown(BaseModel):
     width: int
     thresholds: list[dict[str, float]] = Field(
         description="values of `accuracy` or `coverage` for which a threshold was saved with the model"
+    )
+    calibrated_on: int = Field(
+        description="labelled texts whose scores were saved with the model, so that `accuracy` and `coverage` can be "
+        "any share that they suffice for; 0 if none"
     )
     weakness: str = Field(
         description="what the scores of its own dev or test examples say against its answers; empty if nothing"

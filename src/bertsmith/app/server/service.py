@@ -60,6 +60,7 @@ class Host:
 
     Attributes:
         promises: of accuracy and coverage, for which a threshold was saved with the model.
+        calibrated_on: number of labelled texts whose scores were saved with it.
         kinds: the kinds of codes that it reads, each with its most frequent codes; none if it reads texts.
         abilities: all that the model supports, with those of `OF_ALL`: the list of every reply that names them.
         work: the queue for the model.
@@ -72,7 +73,9 @@ class Host:
         self.name = name
         self.model: Any = model  # what a route needs of it depends on the ability
         self.kinds: Mapping[str, Sequence[str]] = getattr(model, "kinds", {})
-        self.promises = [each.promise for each in getattr(model, "thresholds", ())]
+        saved = getattr(model, "thresholds", ())
+        self.promises = [each.promise for each in saved]
+        self.calibrated_on = sum(len(each.gold) for each in saved)
         shown = {"attention": model.shows_attention, "pieces": model.shows_pieces}
         self.abilities: tuple[str, ...] = (*model.abilities, *(ability for ability in OF_ALL if shown[ability]))
         for value, number in getattr(model, "training_texts", {}).items():

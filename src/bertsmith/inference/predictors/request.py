@@ -94,12 +94,12 @@ class EntitySettings:
 class SelectionSettings:
     """When a model of one label does not answer, or answers with several, by labelled texts.
 
-    Without `calibrate`, the threshold is one that was saved with the model.
+    Without `calibrate`, the threshold is one that was saved with the model, or fitted to saved scores.
     """
 
     calibrate: File | None = file_field(
-        "labelled texts that the model was not trained on, a table, for --accuracy or --coverage [a threshold that was "
-        "saved with the model]",
+        "labelled texts that the model was not trained on, a table, for --accuracy or --coverage [what was saved with "
+        "the model]",
         table=True,
     )
     accuracy: float | None = help_field(
@@ -116,7 +116,8 @@ class SelectionSettings:
     )
     save_threshold: bool = help_field(
         False,
-        "with --calibrate: save the threshold in the model folder, for later predictions and for `serve`",
+        "with --calibrate: save the threshold in the model folder, with the scores of the labelled texts, which give "
+        "one for any other share; for later predictions and for `serve`",
     )
 
     def __post_init__(self) -> None:

@@ -2,9 +2,11 @@
 
 ::
 
-    "selections": [{"coverage": 0.9, "threshold": 0.31, "precision": "fp32", "examples": 200, "model": "sha256:..."}]
+    "selections": [{"coverage": 0.9, "threshold": 0.31, "precision": "fp32", "examples": 200, "model": "sha256:...",
+                    "curve": [[0.97, 10, 10], ...], "gold": [0.99, ...]}]
 
-They hold for one model in one precision: those of other weights, or of another temperature, are not used.
+They hold for one model in one precision: those of other weights, or of another temperature, are not used. The entry
+that was written last has what a threshold for any other share is fitted to.
 """
 
 import dataclasses
@@ -15,7 +17,7 @@ from typing import Any
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import warn
-from bertsmith.base.core.settings import from_dict, require_number
+from bertsmith.base.core.settings import from_dict, require, require_number
 from bertsmith.base.storage.files import digest_bytes
 from bertsmith.models.model_files.metadata import (
     CARD,
@@ -39,6 +41,9 @@ class SavedThreshold:
         precision: in which the probabilities were computed.
         examples: number of labelled texts.
         model: the digest of what its probabilities depend on.
+        curve: for each threshold that is tried, how many of these texts are answered, and how many of the answers are
+            right, fewest first; empty if a later entry has it.
+        gold: the probability of the label of each text, rising, -1 if the model does not know the label; or empty.
     """
 
     accuracy: float | None = None
@@ -47,6 +52,8 @@ class SavedThreshold:
     precision: str
     examples: int
     model: str
+    curve: Sequence[Sequence[float]] = ()
+    gold: Sequence[float] = ()
 
     @property
     def promise(self) -> dict[str, float]:
@@ -71,6 +78,12 @@ def saved_thresholds(folder: Path, metadata: ModelMetadata) -> tuple[SavedThresh
     for entry in entries:
         for share in (*entry.promise.values(), entry.threshold):
             require_number(f"a share of {where}", share, least=0, most=1)
+        require(
+            _is_sound(entry),
+            expected=f"counts and probabilities of {entry.examples:,} texts in {where}",
+            found="others",
+            fix="calibrate the model again, with --save-threshold",
+        )
     digest = _digest(folder, metadata)
     valid = tuple(entry for entry in entries if entry.model == digest)
     if len(valid) < len(entries):
@@ -91,7 +104,7 @@ def save_threshold(folder: Path, **values: Any) -> tuple[SavedThreshold, ...]:
     metadata = read_metadata(folder)
     added = SavedThreshold(**values, model=_digest(folder, metadata))
     kept = [
-        entry
+        dataclasses.replace(entry, curve=(), gold=()) if entry.precision == added.precision else entry
         for entry in saved_thresholds(folder, metadata)
         if (entry.promise, entry.precision) != (added.promise, added.precision)
     ]
@@ -101,7 +114,19 @@ def save_threshold(folder: Path, **values: Any) -> tuple[SavedThreshold, ...]:
 
 
 def _plain(entry: SavedThreshold) -> dict[str, Any]:
-    return {name: value for name, value in dataclasses.asdict(entry).items() if value is not None}
+    return {name: value for name, value in dataclasses.asdict(entry).items() if value not in (None, ())}
+
+
+def _is_sound(entry: SavedThreshold) -> bool:
+    """Whether the curve and the probabilities can be those of its number of texts."""
+    if not (entry.curve or entry.gold):
+        return True
+    counts = all(len(step) == 3 and 0 <= step[0] <= 1 and 0 <= step[2] <= step[1] for step in entry.curve)
+    return (
+        counts
+        and max((step[1] for step in entry.curve), default=0) == len(entry.gold) == entry.examples
+        and all(-1 <= chance <= 1 for chance in entry.gold)
+    )
 
 
 def _digest(folder: Path, metadata: ModelMetadata) -> str:

@@ -24,6 +24,7 @@ Levels", for the sets.
 import dataclasses
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -103,16 +104,19 @@ def selections(confidence: Floats, right: Flags) -> list[Selection]:
     ]
 
 
-def selection_for(confidence: Floats, right: Flags, accuracy: float) -> Selection:
+def selection_for(tried: Sequence[Selection], accuracy: float) -> Selection:
     """The selection that answers most examples with at least the wanted accuracy, with a confidence of 95%.
+
+    Args:
+        tried: all `selections` of some examples.
+        accuracy: the share of the answers that should be right.
 
     Raises:
         InputError: no threshold is certain to reach it.
 
-    >>> selection_for(np.linspace(0.9, 0.5, 200), np.arange(200) < 140, 0.9).num_answered
+    >>> selection_for(selections(np.linspace(0.9, 0.5, 200), np.arange(200) < 140), 0.9).num_answered
     140
     """
-    tried = selections(confidence, right)
     least = math.log((1 - CONFIDENCE) / len(STARTS)) / math.log(accuracy)  # fewer, all right, are not certain
     first = (next(n for n, each in enumerate(tried) if each.answered >= share - _ROUNDING) for share in STARTS)
     starts = sorted({number for number in first if tried[number].num_answered >= least}) or [len(tried) - 1]

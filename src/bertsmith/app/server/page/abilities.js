@@ -274,20 +274,28 @@ function textFields(model) {
   return [FIRST, { ...SECOND, optional: reads === "maybe", hint }];
 }
 
-/** With a choice among the thresholds that were saved with the model, if there are any. */
+/** With a choice among the thresholds that were saved with the model and, if their scores were, any share. */
 function labelFields(model) {
   const fields = textFields(model);
-  if (!model.thresholds.length) return fields;
   const choices = model.thresholds.map((promise) => {
     const [[name, share]] = Object.entries(promise);
     const shown = `${Math.round(1000 * share) / 10}%`;
     return [JSON.stringify(promise), name === "accuracy" ? `only if ${shown} of the answers are right` : `a set of labels, ${shown} with the right one`];
   });
-  return [...fields, { name: "threshold", label: "Answer", optional: true, choices: [["", "always the most likely label"], ...choices] }];
+  const often = [];
+  if (model.calibrated_on) {
+    choices.push(["accuracy", "only if the answers are right as often as below"], ["coverage", "a set of labels, with the right one as often as below"]);
+    often.push({ name: "share", label: "How often", rows: 1, optional: true, hint: "percent; empty: 90" });
+  }
+  if (!choices.length) return fields;
+  return [...fields, { name: "threshold", label: "Answer", optional: true, choices: [["", "always the most likely label"], ...choices] }, ...often];
 }
 
-function promised({ threshold }) {
-  return threshold ? JSON.parse(threshold) : {};
+function promised({ threshold, share }) {
+  if (!threshold || threshold.startsWith("{")) return threshold ? JSON.parse(threshold) : {};
+  const percent = Number(share.replace(/%\s*$/, "").trim() || 90);
+  if (!(percent > 0 && percent < 100)) throw new Refused("How often: a number of percent between 0 and 100.");
+  return { [threshold]: percent / 100 };
 }
 
 function textBody({ text, pair }) {
