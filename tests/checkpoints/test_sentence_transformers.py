@@ -83,8 +83,8 @@ def test_the_prompt_is_the_default_one(tmp_path):
     [
         ([ENCODER, POOLING, {"path": "2_Dense", "type": "sentence_transformers.models.Dense"}], OLD_MEAN, "Dense"),
         ([ENCODER, NORMALIZE], OLD_MEAN, "none"),
-        ([ENCODER, POOLING], {**OLD_MEAN, "pooling_mode_cls_token": True}, "cls and mean"),
-        ([ENCODER, POOLING], {"pooling_mode": "lasttoken"}, "lasttoken"),
+        ([ENCODER, POOLING], {"pooling_mode": []}, "none"),
+        ([ENCODER, POOLING], {"pooling_mode": ["cls", "first"]}, "cls and first"),
         ([ENCODER, POOLING], {"pooling_mode": 3}, "3"),
         ([{**ENCODER, "path": "../other"}, POOLING], OLD_MEAN, "../other"),
         ([], OLD_MEAN, "something else"),
@@ -105,12 +105,16 @@ def test_a_flag_that_is_a_text_is_refused(tmp_path, name):
         read_recipe(folder)
 
 
-def test_a_prompt_that_is_left_out_of_the_pooling_is_refused(tmp_path):
-    prompts = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
-    pooling = {"pooling_mode": "mean", "include_prompt": False}
-    folder = folder_of(tmp_path, [ENCODER, POOLING], pooling, config_sentence_transformers=prompts)
-    with pytest.raises(CheckpointError, match="prompt"):
-        read_recipe(folder)
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({**OLD_MEAN, "pooling_mode_cls_token": True}, ("cls+mean", True)),
+        ({"pooling_mode": ["mean", "lasttoken"], "include_prompt": False}, ("mean+lasttoken", False)),
+    ],
+)
+def test_several_poolings_are_read_in_their_order(tmp_path, said, expected):
+    recipe = read_recipe(folder_of(tmp_path, [ENCODER, POOLING], said))
+    assert (recipe.pooling, recipe.pools_prompt) == expected
 
 
 def test_a_damaged_file_is_named(tmp_path):

@@ -37,7 +37,7 @@ def hidden_states(folder: Path, text: str) -> list[torch.Tensor]:
         return [*trace.hidden_states, loaded.model.encoder.pool(trace.hidden_states[-1][:1])]
 
 
-@pytest.mark.parametrize("pooling", ["mean", "max", "cls", "pooler"])
+@pytest.mark.parametrize("pooling", ["mean", "max", "cls", "pooler", "lasttoken", "mean_sqrt_len_tokens", "cls+mean"])
 def test_a_vector_is_the_pooling_of_the_hidden_states_of_its_text_alone(folder, pooling):
     embedder = load_embedder(folder, pooling=pooling, device="cpu")
     vectors = embedder.embed(TEXTS)
@@ -45,7 +45,15 @@ def test_a_vector_is_the_pooling_of_the_hidden_states_of_its_text_alone(folder, 
     assert vectors.shape == (len(TEXTS), embedder.width)
     for text, vector in zip(TEXTS, vectors, strict=True):
         *_, last, pooler = hidden_states(folder, text)
-        wanted = {"mean": last.mean(0), "max": last.amax(0), "cls": last[0], "pooler": pooler[0]}[pooling]
+        wanted = {
+            "mean": last.mean(0),
+            "max": last.amax(0),
+            "cls": last[0],
+            "pooler": pooler[0],
+            "lasttoken": last[-1],
+            "mean_sqrt_len_tokens": last.sum(0) / len(last) ** 0.5,
+            "cls+mean": torch.cat([last[0], last.mean(0)]),
+        }[pooling]
         np.testing.assert_allclose(vector, wanted.numpy(), atol=2e-6)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from bertsmith import load, make_static_vectors
+from bertsmith import convert, load, make_static_vectors
 from bertsmith.base.core.errors import CheckpointError, ConfigError
 from bertsmith.base.core.randomness import generator
 from bertsmith.inference.vectors.loading import load_embedder
@@ -17,6 +17,7 @@ from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.checkpoints.sentence_transformers import read_recipe
 from bertsmith.models.checkpoints.vector_layers import read_layers
 from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.tasks.encoding import row_encoder
 from tasks.task_samples import CONFIG, TOKENIZER
 
 TEXTS = ["anna was in rome", "a great film", "", "the plot was awful and good"]
@@ -100,6 +101,32 @@ def test_a_dense_layer_is_applied_to_the_pooled_vectors(base: Path, tmp_path: Pa
     np.testing.assert_allclose(load_embedder(folder, device="cpu").embed(TEXTS), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("modes", ["lasttoken", ["cls", "weightedmean"], ["max", "mean_sqrt_len_tokens"]])
+def test_a_pooling_without_the_prompt_is_the_same_in_every_engine(
+    tmp_path: Path, modes: str | list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In torch, by a graph that is built for a few texts, by an exported one, and whatever is pooled together."""
+    pytest.importorskip("onnxruntime")
+    folder, texts = tmp_path / "sentences", [*TEXTS, "anna " * 50]
+    save_pretrained(folder, untrained(CONFIG, seed=4), TOKENIZER, ModelMetadata.from_dict({}))
+    kinds = {"": "Transformer", "1_Pooling": "Pooling"}
+    modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": modes, "include_prompt": False}))
+    prompts = {"prompts": {"p": "the film was "}, "default_prompt_name": "p"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    convert(folder, tmp_path / "onnx", to="onnx")
+    whole = load_embedder(folder, device="cpu").embed(texts)
+    monkeypatch.setattr(row_encoder, "_POOLED_AT_ONCE", WIDTH)
+    ways = [load_embedder(folder, device="cpu"), load_embedder(folder, device="cpu", characters=9, early=True)]
+    for embedder in (*ways, load_embedder(tmp_path / "onnx")):
+        np.testing.assert_allclose(embedder.embed(texts), whole, atol=1e-5)
+    assert np.abs(whole - ways[0].varied(prompt="none").embed(texts)).max() > 1e-2
+    with pytest.raises(ConfigError, match=r"a prompt of less than 4 tokens, .*; found 4; raise"):
+        load_embedder(folder, device="cpu", max_length=4)
+
+
 def test_layers_that_cannot_be_followed_are_refused_by_name(base: Path, tmp_path: Path) -> None:
     gelu = write_modules(base, tmp_path / "gelu", activation="torch.nn.modules.activation.GELU")
     with pytest.raises(CheckpointError, match=r"expected an activation among Tanh, .*found torch.nn.*GELU"):
@@ -113,6 +140,9 @@ def test_layers_that_cannot_be_followed_are_refused_by_name(base: Path, tmp_path
         load_embedder(folder, device="cpu", layers="1,2")
     with pytest.raises(CheckpointError, match=f"expected a layer of 5 inputs .*found {WIDTH}"):
         read_layers([("Dense", folder / "2_Dense")] * 2)
-    (folder / "2_Dense" / "model.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"expected weights in model.safetensors .*found none"):
+    (folder / "2_Dense" / "model.safetensors").rename(folder / "2_Dense" / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match=r"found only pytorch_model.bin; save the model again with sentence"):
+        load_embedder(folder, device="cpu")
+    (folder / "2_Dense" / "pytorch_model.bin").unlink()
+    with pytest.raises(CheckpointError, match=r"expected weights in model.safetensors .*found none; download"):
         load_embedder(folder, device="cpu")

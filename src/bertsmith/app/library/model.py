@@ -401,7 +401,7 @@ class Model:
 
         Args:
             texts: a list or column of texts, or a table in memory with one column of texts.
-            pooling: mean, max, cls or pooler; None uses the folder's setting, else mean.
+            pooling: mean, max, cls, pooler or another of `embed --pooling`; None uses the folder's setting, else mean.
             normalize: divide each vector by its length; None uses the folder's setting, else False.
             prompt: the name of one of the folder's prompts, such as "query", or "none"; None uses its default.
 

@@ -41,7 +41,7 @@ class IndexRequest(Request, ComputeSettings, TableEncoding):
     add: bool = help_field(False, "add the texts to an index; a text whose id it has replaces that text")
     resume: bool = help_field(False, "resume a build; give the same options again")
     text_column: str | None = help_field(None, "column with the text, if it has no common name")
-    pooling: str | None = help_field(None, "mean, cls, pooler or max [the model's setting]")
+    pooling: str | None = help_field(None, "mean, cls, pooler, max or another of `embed` [the model's setting]")
     passage_prompt: str | None = help_field(
         None, "the model's prompt for passages [document, passage or corpus]", metavar="NAME|none"
     )

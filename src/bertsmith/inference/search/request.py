@@ -86,7 +86,7 @@ class RetrievalRequest(Request, ComputeSettings, TableEncoding):
     )
     text_column: str | None = help_field(None, "column with the text, if it has no common name")
     query_column: str | None = help_field(None, "the same for the file of queries")
-    pooling: str | None = help_field(None, "mean, cls, pooler or max [the model's setting]")
+    pooling: str | None = help_field(None, "mean, cls, pooler, max or another of `embed` [the model's setting]")
     query_prompt: str | None = help_field(None, "the model's prompt for queries [query]", metavar="NAME|none")
     passage_prompt: str | None = help_field(
         None, "the model's prompt for passages [document, passage or corpus]", metavar="NAME|none"

@@ -40,11 +40,12 @@ class Embedder:
 
     Args:
         pooling: "mean" over all tokens of the row, [CLS] and [SEP] among them; "max" over them; "cls", the vector of
-            [CLS] (in a left-to-right model, of the last token); "pooler", the layer on top of it.
+            [CLS] (in a left-to-right model, of the last token); "pooler", the layer on top of it; or parts of
+            `poolings.PARTS`, joined by "+", whose vectors are concatenated.
         max_length: maximum tokens per row; longer texts lose their end, and are counted. None: what the model reads.
         dimensions: how many of the first numbers of each vector are kept; None for all. For models that were trained
             for it (Matryoshka).
-        pools_prompt: False: the model leaves its prompt out of the pooling, which is not supported.
+        pools_prompt: False: the tokens of the prompt, [CLS] included, are left out of the pooling.
         similarity: how two vectors are compared, see `vector_forms.SCALES`.
         further: layers that the pooled vectors pass through; only with those of the last layer.
         cuts_last: vectors are scaled to length 1 before the other numbers are left out, as sentence-transformers does.
@@ -84,13 +85,20 @@ class Embedder:
         require_number("max_length", self.max_length, least=shortest)
         self.prompt, self.special_tokens = prompt, special_tokens
         self.prompts, self.pools_prompt = dict(prompts or {}), pools_prompt
+        self._unpooled = 0 if pools_prompt or not prompt else self._prompt_tokens()
         require(
-            pools_prompt or not prompt,
-            expected="a prompt that is included in the pooling of the model",
-            found=f"{prompt!r}, which is left out",
-            fix=f"choose another model, or the prompt {NO_PROMPT}",
+            not self._unpooled or pooling != "pooler",
+            expected="a pooling that leaves out the prompt, as the folder says",
+            found=pooling,
+            fix=f"choose another one, or the prompt {NO_PROMPT}",
         )
-        self.width, self.further = self.choice.width(encoder.hidden_size), tuple(further)
+        require(
+            self._unpooled < self.max_length,
+            expected=f"a prompt of less than {self.max_length} tokens, as it is left out of the pooling",
+            found=self._unpooled,
+            fix=f"raise the maximum length, or choose the prompt {NO_PROMPT}",
+        )
+        self.width, self.further = encoder.text_width(self.choice, pooling), tuple(further)
         if further:
             require(
                 self.width == further[0].inputs,
@@ -109,6 +117,12 @@ class Embedder:
             )
             self.width = dimensions
         self.texts = self.cut_texts = self.cut_tokens = self.empty_texts = 0
+
+    def _prompt_tokens(self) -> int:
+        """The tokens of the prompt as a row of its own, but not a special one at its end."""
+        template, encoded = self.encoder.tokenizer.template, self.encode([""])
+        ids = [*template.start, *encoded.ids.tolist(), *template.end][: self.max_length]
+        return len(ids) - (ids[-1] in self.encoder.tokenizer.vocabulary.special_ids)
 
     @property
     def has_vectors(self) -> bool:
@@ -166,6 +180,7 @@ class Embedder:
             "max_length": self.max_length,
             "prompt": self.prompt,
             "special_tokens": self.special_tokens,
+            **({"pools_prompt": False} if self._unpooled else {}),
             **({} if self.dimensions is None else {"dimensions": self.dimensions}),
             **({"cuts_last": True} if self.cuts_last else {}),
             **({"further": [layer.digest for layer in self.further]} if self.further else {}),
@@ -203,7 +218,7 @@ class Embedder:
         self.cut_texts += rows.truncated
         self.cut_tokens += rows.cut_tokens
         self.empty_texts += int(np.count_nonzero(encoded.lengths == 0))
-        vectors = encoder.row_vectors(rows, self.choice, self.pooling)
+        vectors = encoder.text_vectors(rows, self.choice, self.pooling, self._unpooled)
         for layer in self.further:
             vectors = layer.apply(vectors)
         if self.normalize and self.cuts_last:

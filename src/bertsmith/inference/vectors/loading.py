@@ -129,11 +129,12 @@ def load_embedder(
             found=f"the state of the first token in '{source}', which has seen no other",
             fix="choose --pooling mean or max",
         )
-    width = said.layers[-1].width if said.layers else encoder.hidden_size
+    pooling = said.pooling if pooling is None else pooling
+    width = said.layers[-1].width if said.layers else encoder.text_width(encoder.choice(layers), pooling)
     cut = None if said.dimensions is None else min(said.dimensions, width)
     embedder = Embedder(
         encoder,
-        pooling=said.pooling if pooling is None else pooling,
+        pooling=pooling,
         normalize=said.normalize if normalize is None else normalize,
         layers=layers,
         max_length=min(said.max_length or limit, limit) if max_length is None else max_length,

@@ -58,7 +58,11 @@ class EmbedRequest(VectorFileRequest):
     """How the vector of a text is made."""
 
     _: dataclasses.KW_ONLY
-    pooling: str | None = help_field(None, "mean, cls, pooler or max [the folder's setting, else mean]")
+    pooling: str | None = help_field(
+        None,
+        "mean, cls, pooler, max, lasttoken, weightedmean or mean_sqrt_len_tokens; cls+mean and the like give the "
+        "vectors of both, one after the other [the folder's setting, else mean]",
+    )
     normalize: bool | None = help_field(None, "scale vectors to length 1 [the folder's setting]")
     prompt: str | None = help_field(
         None, "prompt of the folder, such as query or document [its default]", metavar="NAME|none"

@@ -18,6 +18,7 @@ from bertsmith.base.core.errors import CheckpointError, nearest
 from bertsmith.base.storage.files import read_json, read_object, write_json
 from bertsmith.models.checkpoints.vector_layers import LAYERS, VectorLayer, read_layers
 from bertsmith.models.heads.head_spec import PIECE_ACTIVATIONS, PIECE_POOLINGS, RELU, PieceWeights
+from bertsmith.models.heads.poolings import PARTS, joined
 from bertsmith.models.heads.vector_forms import BY_COSINE, BY_PRODUCT
 from bertsmith.models.parts.head_inputs import MAX
 
@@ -61,14 +62,20 @@ DOCUMENT_PROMPTS = (DOCUMENT, "passage", "corpus")
 SENTENCE_TRANSFORMER, CROSS_ENCODER, SPARSE_ENCODER = "SentenceTransformer", "CrossEncoder", "SparseEncoder"
 MULTI_VECTOR, PYLATE = LATE_INTERACTION = ("MultiVectorEncoder", "ColBERT")  # see `late_interaction.py`
 _FOLDER_POOLINGS = ("mean", "cls", "max")
-_OLD_NAMES = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
-}
+_OLD_NAMES = dict(
+    zip(
+        (
+            "pooling_mode_cls_token",
+            "pooling_mode_max_tokens",
+            "pooling_mode_mean_tokens",
+            "pooling_mode_mean_sqrt_len_tokens",
+            "pooling_mode_weightedmean_tokens",
+            "pooling_mode_lasttoken",
+        ),
+        PARTS,
+        strict=True,
+    )
+)
 _POOLING_KEYS = (
     *_OLD_NAMES, "pooling_mode", "include_prompt", "embedding_dimension", "word_embedding_dimension"
 )  # fmt: skip
@@ -170,12 +177,6 @@ def read_recipe(folder: Path, *, pooled: bool = True, layers: bool = False) -> S
         )
     about = about_of(folder)
     prompt, prompts = prompts_of(folder / ABOUT, about)
-    if prompt and not includes_prompt:
-        raise CheckpointError(
-            expected=f"a prompt that is included in the pooling of '{folder}'",
-            found=f"{prompt!r}, which is left out",
-            fix="choose another model, or only the folder of its encoder",
-        )
     return SentenceRecipe(
         encoder=encoder,
         pooling=pooling,
@@ -274,8 +275,8 @@ def is_cross_encoder(folder: Path) -> bool:
 def about_of(folder: Path) -> dict[str, Any]:
     """The settings of the model as a whole."""
     about = read_object(folder / ABOUT)
-    kind = about.get("model_type")
-    if kind not in (None, SENTENCE_TRANSFORMER, CROSS_ENCODER, SPARSE_ENCODER, *LATE_INTERACTION):
+    kind = about.get("model_type", SENTENCE_TRANSFORMER)
+    if kind not in (SENTENCE_TRANSFORMER, CROSS_ENCODER, SPARSE_ENCODER, *LATE_INTERACTION):
         raise CheckpointError(
             expected=f"a {SENTENCE_TRANSFORMER}, {CROSS_ENCODER}, {SPARSE_ENCODER} or {MULTI_VECTOR} in '{folder}'",
             found=f"model_type {kind!r}"[:60],
@@ -370,13 +371,14 @@ def _pooling(path: Path) -> tuple[str, bool]:
     require_usual(path, {key: value for key, value in said.items() if key not in _POOLING_KEYS}, {})
     named = said.get("pooling_mode", [name for key, name in _OLD_NAMES.items() if said.get(key)] or "mean")
     names = named if isinstance(named, list) else [named]
-    if len(names) != 1 or names[0] not in _FOLDER_POOLINGS:
+    if not names or not all(isinstance(name, str) and name in PARTS for name in names):
         raise CheckpointError(
-            expected=f"one of the poolings {', '.join(_FOLDER_POOLINGS)} in '{path}'",
+            expected=f"poolings among {', '.join(PARTS)} in '{path}'",
             found=" and ".join(map(str, names)) or "none",
             fix="name only the folder of the encoder, with a --pooling, or another model",
         )
-    return str(names[0]), flag_in(path, said, "include_prompt", default=True)
+    includes_prompt = flag_in(path, said, "include_prompt", default="include_prompt" not in said)  # null: false there
+    return joined(names), includes_prompt
 
 
 def flag_in(path: Path, said: dict[str, Any], name: str, *, default: bool) -> bool:

@@ -71,7 +71,14 @@ def _arrays(folder: Path) -> Mapping[str, Floats]:
     """The tensors of a folder, float32."""
     path = folder / _WEIGHTS
     if not path.is_file():
-        raise _unsupported(folder, f"weights in {_WEIGHTS}", "none")
+        names = sorted(file.name for file in folder.glob("*.bin"))
+        raise CheckpointError(
+            expected=f"weights in {_WEIGHTS} in '{folder}'",
+            found=f"only {', '.join(names)}" if names else "none",
+            fix="save the model again with sentence-transformers (its save_pretrained writes safetensors)"
+            if names
+            else "download the model again",
+        )
     try:
         return {name: np.asarray(tensor, np.float32) for name, tensor in load_file(path).items()}
     except (SafetensorError, TypeError) as error:

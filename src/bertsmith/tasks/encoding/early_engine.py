@@ -253,13 +253,18 @@ class EarlyEncoder(RowEncoder):
         self, rows: PackedRows, choice: LayerChoice, pooling: str = "mean", progress: Progress | None = None
     ) -> Vectors:
         """See `RowEncoder`."""
-        encoder = self._of(self._work.compute(len(rows.token_ids)))
-        if not encoder.has_vectors or choice.layers != (self.model.num_layers,):
-            encoder = self._of(self._work.late())
-        return encoder.row_vectors(rows, choice, pooling, progress)
+        return self._encoder_for(rows, choice).row_vectors(rows, choice, pooling, progress)
 
     def token_vectors(
         self, rows: PackedRows, choice: LayerChoice, read: Ints | None = None, unseen: Ints | None = None
     ) -> Vectors:
         """See `RowEncoder`."""
-        return self._of(self._work.late()).token_vectors(rows, choice, read, unseen)
+        encoder = self._encoder_for(rows, choice) if unseen is None else self._of(self._work.late())
+        return encoder.token_vectors(rows, choice, read, unseen)
+
+    def _encoder_for(self, rows: PackedRows, choice: LayerChoice) -> RowEncoder:
+        """The one that computes the vectors of these layers for some rows."""
+        encoder = self._of(self._work.compute(len(rows.token_ids)))
+        if not encoder.has_vectors or choice.layers != (self.model.num_layers,):
+            encoder = self._of(self._work.late())
+        return encoder

@@ -16,6 +16,7 @@ from bertsmith.base.core.errors import CheckpointError, ConfigError
 from bertsmith.base.core.progress import Progress, amount
 from bertsmith.base.core.settings import require
 from bertsmith.base.machine.runtime import Runtime, memory_bytes
+from bertsmith.models.heads.poolings import LAST, PARTS, joined, parts_of, pooled_tokens
 from bertsmith.models.parts.layer_choice import LayerChoice, layer_choice
 from bertsmith.tasks.encoding.passes import Parallel, computed
 from bertsmith.tasks.encoding.units import EncodedExamples, Ints, RowPart
@@ -25,6 +26,7 @@ from bertsmith.text.tokenizers.tokenizer import Tokenizer
 POOLINGS = ("mean", "cls", "pooler", "max")
 OF_ONE = ("cls", "pooler")  # read one position per row
 MOST_MEMORY = 0.5  # maximum fraction of the machine's memory for vectors
+_POOLED_AT_ONCE = 2**24  # numbers of the vectors of tokens that are pooled together
 
 Vectors = npt.NDArray[np.float32]
 
@@ -155,6 +157,31 @@ class RowEncoder(abc.ABC):
             progress: counts the rows that are done.
         """
 
+    def text_vectors(self, rows: PackedRows, choice: LayerChoice, pooling: str = "mean", skipped: int = 0) -> Vectors:
+        """One vector per row, float32 [N, width], in order, by any pooling of `require_pooling`.
+
+        Args:
+            skipped: how many tokens at the start of each row are not pooled.
+        """
+        parts, lengths = parts_of(pooling), rows.lengths.astype(np.int64)
+        if not skipped and (pooling in POOLINGS or not parts):
+            return self.row_vectors(rows, choice, pooling)
+        if parts == (LAST,):  # the only tokens that the last layer has to give
+            read = rows.offsets[1:] - 1
+            return self.token_vectors(rows, choice, read) * (lengths > skipped)[:, None]
+        blocks = rows.offsets[:-1] * self.text_width(choice, "mean") // _POOLED_AT_ONCE
+        return np.concatenate(
+            [
+                pooled_tokens(self.token_vectors(part, choice), part.lengths.astype(np.int64), parts, skipped)
+                for block in np.unique(blocks)
+                for part in [rows.select(np.flatnonzero(blocks == block))]
+            ]
+        )
+
+    def text_width(self, choice: LayerChoice, pooling: str) -> int:
+        """The width of the vectors of rows."""
+        return choice.width(self.hidden_size) * max(len(parts_of(pooling)), 1)
+
     @abc.abstractmethod
     def token_vectors(
         self, rows: PackedRows, choice: LayerChoice, read: Ints | None = None, unseen: Ints | None = None
@@ -207,8 +234,8 @@ class RowEncoder(abc.ABC):
 
     def require_pooling(self, pooling: str, choice: LayerChoice) -> None:
         """Checks that the pooling is known, works with the layers, and has the parameters it needs."""
-        if pooling not in POOLINGS:
-            raise ConfigError.unknown("pooling", pooling, POOLINGS)
+        if pooling not in POOLINGS and not parts_of(pooling):
+            raise ConfigError.unknown("pooling", pooling, [*POOLINGS, *PARTS, joined(["cls", "mean"])])
         if pooling != "pooler":
             return
         require(
