@@ -13,8 +13,8 @@ import scipy.sparse as sp
 from bertsmith.base.core.progress import tell
 from bertsmith.recipes.audit.request import MOST_PAIRED
 from bertsmith.tasks.baselines.bag_of_words import TextSpace
-from bertsmith.tasks.datasets.examples import TextExample
-from bertsmith.tasks.metrics.label_errors import NO_LABEL, Floats, Ints, normalized_margins
+from bertsmith.tasks.datasets.examples import Example, TextExample, whole_text
+from bertsmith.tasks.metrics.label_errors import NO_LABEL, Floats, Ints, joint_counts, normalized_margins
 from bertsmith.tasks.metrics.vectors import unit
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.split import inputs_of
@@ -22,6 +22,7 @@ from bertsmith.tasks.task_data.split import inputs_of
 WRONG, DIFFERS, NEAR, UNCLEAR = "wrong label", "same text, other label", "similar text, other label", "no clear label"
 SHARED, OUTLIER = "also in the dev file", "unlike all others"
 KINDS = (WRONG, DIFFERS, NEAR, SHARED, UNCLEAR, OUTLIER)
+MOST_PAIRS = 20  # labels that overlap, in the report
 _BLOCK = 512  # texts that are compared with all others at once
 _NEIGHBORS = 5  # whose mean cosine says how unlike a row is
 _FENCE = 3.0  # interquartile ranges below the first quartile, from which a value is "far out" (Tukey, 1977, chapter 2)
@@ -81,13 +82,15 @@ def issues_of(
 
 
 def issues_of_texts(
-    examples: Sequence[TextExample],
+    examples: Sequence[Example],
     labels: Ints,
     name: Callable[[int], str],
     issue: Callable[..., dict[str, Any]],
     near: float,
-    dev: Sequence[TextExample] = (),
+    dev: Sequence[Example] = (),
     vectors: Any = None,
+    *,
+    are_comparable: bool = True,
 ) -> list[dict[str, Any]]:
     """The rows to look at because of their texts: equal or similar ones with other labels, and outliers.
 
@@ -96,12 +99,13 @@ def issues_of_texts(
         name: the label of a row in words.
         issue: the record of a row, see `Audited.issue`.
         near, dev, vectors: see `issues_of`.
+        are_comparable: whether similar texts that are not equal may have the same label, as sentences with tags do not.
     """
-    issues = []
 
     def labelled(row: int) -> str:
         return f"{name(row)} ({examples[row].location})"
 
+    issues = []
     by_text: dict[Any, list[int]] = {}
     for row, example in enumerate(examples):
         by_text.setdefault(inputs_of(example), []).append(row)
@@ -112,16 +116,34 @@ def issues_of_texts(
     if len(examples) + len(dev) > MOST_PAIRED:
         tell(f"more than {MOST_PAIRED:,} examples: similar texts and outliers are not searched")
         return issues
-    joined = ["\n".join(example.texts) for example in (*examples, *dev)]
+    joined = [whole_text(example) for example in (*examples, *dev)]
     weights = sp.csr_array(TextSpace(joined).weights(joined), dtype=np.float32)
     ours, theirs = weights[: len(examples)], weights[len(examples) :]
-    for row, other in _similar(ours, ours, near, labels):
+    for row, other in _similar(ours, ours, near, labels) if are_comparable else ():
         if inputs_of(examples[row]) != inputs_of(examples[other]):  # equal texts are another kind of issue
             issues.append(issue(row, NEAR, labelled(other)))
     issues += [issue(row, SHARED, dev[other].location) for row, other in _similar(ours, theirs, near)]
     if vectors is not None:
         issues += [issue(row, OUTLIER) for row in _outliers(unit(vectors))]
     return issues
+
+
+def overlaps_of(names: Sequence[str], confident: Ints, labels: Ints) -> list[dict[str, Any]]:
+    """The pairs of labels whose examples are taken for each other, the largest share of both first.
+
+    Args:
+        confident: the label that each example confidently has, or `NO_LABEL`, [E].
+        labels: the one that it has, [E].
+    """
+    joint, counts = joint_counts(confident, labels, len(names)), np.bincount(labels, minlength=len(names))
+    both = joint + joint.T
+    overlaps = [
+        {"label": names[a], "other": names[b], "examples": both[a, b], "share": both[a, b] / (counts[a] + counts[b])}
+        for a in range(len(names))
+        for b in range(a + 1, len(names))
+        if both[a, b] >= 1
+    ]
+    return sorted(overlaps, key=lambda pair: -pair["share"])
 
 
 def _unclear(table: Audited, order: Sequence[int], predicted: Ints) -> list[dict[str, Any]]:

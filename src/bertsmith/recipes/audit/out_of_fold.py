@@ -1,6 +1,6 @@
 """Probabilities of labels by models that were not fitted to the row: a linear model on each kind of features.
 
-Letters: E labelled examples, U others, D columns, K labels, S systems.
+Letters: E labelled examples, U others, D columns, K labels, S systems. Of a tagging, the examples are words.
 """
 
 import dataclasses
@@ -20,7 +20,8 @@ from bertsmith.recipes.results.finished_run import BAG_FOLDER, OUT_OF_FOLD, REPO
 from bertsmith.recipes.results.resampling import texts_of
 from bertsmith.tasks.baselines.bag_of_words import BagOfWords
 from bertsmith.tasks.baselines.linear import PENALTIES, PENALTIES_OF_BAGS, fit_for
-from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.baselines.word_columns import word_columns
+from bertsmith.tasks.datasets.examples import Example, TaggedExample, TextExample
 from bertsmith.tasks.datasets.values import brief
 from bertsmith.tasks.encoding.loading import load_frozen_encoder
 from bertsmith.tasks.metrics.calibration import softmax
@@ -29,6 +30,9 @@ from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.settings import TaskSettings
 from bertsmith.tasks.specs.task import BAG, VECTORS, TaskSpec
 
+WORDS = "linear model on words"
+TAGGING = "tagging"  # the kind of task
+_PENALTY_OF_WORDS = (1.0,)  # of columns that are 0 or 1
 _WHOLE = 10**6  # words of a text that the bag of words reads, more than any has
 _LONG = 100  # words of a text on average, from which runs of letters would take most of the time
 _MOST_ROUNDS = 200  # of expectation maximization
@@ -75,7 +79,8 @@ class Features:
         return self._fitted(spec, labels, np.arange(len(labels)), others, seed)
 
     def _fitted(self, spec: TaskSpec, labels: Ints, train: Ints, wanted: Ints, seed: int) -> Floats:
-        linear = fit_for(spec, self.inputs[train], labels[train], seed=seed, penalties=self.penalties)
+        options = {"score": None} if spec.kind == TAGGING else {}  # its metric is not one of words
+        linear = fit_for(spec, self.inputs[train], labels[train], seed=seed, penalties=self.penalties, **options)
         outputs = linear.outputs(self.inputs[wanted]).astype(np.float64)
         return 1 / (1 + np.exp(-outputs)) if labels.ndim == 2 else softmax(outputs)
 
@@ -88,12 +93,22 @@ def bag_features(spec: TaskSpec, examples: Sequence[TextExample]) -> Features:
     return Features(name=BAG, inputs=bag.columns(examples), penalties=PENALTIES_OF_BAGS)
 
 
-def vector_features(spec: TaskSpec, examples: Sequence[TextExample], folder: ModelFolder, device: str) -> Features:
-    """The vectors of a frozen encoder."""
+def word_features(sentences: Sequence[TaggedExample]) -> Features:
+    """What words are like, and the words next to them, which depends on no tag."""
+    return Features(name=WORDS, inputs=word_columns(sentences), penalties=_PENALTY_OF_WORDS)
+
+
+def vector_features(spec: TaskSpec, examples: Sequence[Example], folder: ModelFolder, device: str) -> Features:
+    """The vectors of a frozen encoder: of texts, or of the words of a tagging."""
     from bertsmith.tasks.baselines.text_vectors import text_vectors
 
-    encoder = load_frozen_encoder(folder, device=device)
-    vectors = text_vectors(encoder, task_for(spec), examples, encoder.choice("last"))
+    encoder, task = load_frozen_encoder(folder, device=device), task_for(spec)
+    last = encoder.choice("last")
+    if spec.kind == TAGGING:
+        encoder.require_positions(spec.settings.max_length)
+        vectors = encoder.hidden_states(task.encode(examples, encoder.tokenizer), last)[:, 0]
+    else:
+        vectors = text_vectors(encoder, task, examples, last)
     return Features(name=VECTORS, inputs=vectors, penalties=PENALTIES)
 
 

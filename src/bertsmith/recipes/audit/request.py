@@ -7,7 +7,7 @@ from typing import Annotated
 from bertsmith.base.core.requests import Request, file_field
 from bertsmith.base.core.settings import Help, help_field, require, require_other
 from bertsmith.base.core.tables import File
-from bertsmith.tasks.specs.named_tasks import task_name
+from bertsmith.tasks.specs.named_tasks import TAGS, task_name
 from bertsmith.tasks.specs.settings import ColumnSettings
 
 CLASSIFICATION, SEVERAL_LABELS = "classification", "multi-label"
@@ -24,7 +24,9 @@ class AuditRequest(Request, ColumnSettings):
     out: Annotated[str | Path, Help("the folder of the results", metavar="DIR", path="the folder", kind=Path)]
     _: dataclasses.KW_ONLY
     task: str = help_field(
-        CLASSIFICATION, "the task: classification, or multi-label for texts with several labels", metavar="NAME"
+        CLASSIFICATION,
+        "the task: classification, multi-label for texts with several labels, ner for entities, pos for other tags",
+        metavar="NAME",
     )
     model: str | None = help_field(
         None,
@@ -76,10 +78,10 @@ class AuditRequest(Request, ColumnSettings):
         super().__post_init__()
         object.__setattr__(self, "task", task_name(self.task))
         require(
-            self.task in (CLASSIFICATION, SEVERAL_LABELS),
-            expected=f"--task {CLASSIFICATION} or {SEVERAL_LABELS}, the tasks that can be audited",
+            self.task in (CLASSIFICATION, SEVERAL_LABELS, *TAGS),
+            expected=f"--task {CLASSIFICATION}, {SEVERAL_LABELS} or {' or '.join(TAGS)}, the tasks that can be audited",
             found=self.task,
-            fix="give a table of texts with labels",
+            fix="give a table of texts with labels, or sentences with tags",
         )
         for option in ("next", "run"):
             is_set = getattr(self, option) is not None

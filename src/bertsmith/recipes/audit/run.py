@@ -3,14 +3,16 @@
 ::
 
     DIR/issues.csv       the rows to look at, the most certain errors first
-    DIR/corrected.csv    the table with the suggested labels in place of those that are probably wrong
+    DIR/corrected.csv    the table with the suggested labels in place of those that are probably wrong; tagged sentences
+                         have the form of their file
     DIR/audit.json       the estimated share of errors with its interval, counts, labels that overlap
     DIR/report.html      the same as a page
     DIR/next.csv, .json, .jsonl   with --next, the unlabelled rows to label next; see `next_rows`
     DIR/settings.json    settings, machine, versions, digests of the inputs
 
 Every row is predicted by models that were not fitted to it: a bag of words and, with a model, a linear model on its
-vectors. Their probabilities are averaged with the weights that give the labels of the table the highest likelihood.
+vectors. Of tagged sentences, the examples are words. The probabilities of all models are averaged with the weights that
+give the labels of the table the highest likelihood.
 `tasks.metrics.label_errors` says which labels are probably wrong.
 
 Letters: E examples, U unlabelled rows, K labels.
@@ -30,27 +32,36 @@ from bertsmith.base.core.progress import counted, quiet, warn
 from bertsmith.base.core.requests import takes
 from bertsmith.base.core.settings import to_dict
 from bertsmith.base.core.tables import local_path
-from bertsmith.base.storage.files import digest_file, write_json
+from bertsmith.base.storage.files import digest_file, write_json, write_text
 from bertsmith.base.storage.locks import require_unused
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
-from bertsmith.recipes.audit.issues import KINDS, WRONG, Audited, issues_of
+from bertsmith.recipes.audit.issues import KINDS, MOST_PAIRS, WRONG, Audited, issues_of, overlaps_of
 from bertsmith.recipes.audit.learning_curve import learning_curve
 from bertsmith.recipes.audit.next_rows import NEXT_TABLE, most_informative, write_next
-from bertsmith.recipes.audit.out_of_fold import Features, bag_features, mixture_weights, of_run, vector_features
+from bertsmith.recipes.audit.out_of_fold import (
+    TAGGING,
+    Features,
+    bag_features,
+    mixture_weights,
+    of_run,
+    vector_features,
+    word_features,
+)
 from bertsmith.recipes.audit.request import AuditRequest
 from bertsmith.recipes.audit.results import require_names, write_corrected, write_issues, write_page
 from bertsmith.recipes.audit.several import SeveralAudited, two_answers
-from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.recipes.audit.tags import CORRECTED, TagsAudited
+from bertsmith.tasks.datasets.examples import TaggedExample, TextExample
 from bertsmith.tasks.datasets.labels import are_hardly_shared, labels_of, listed
 from bertsmith.tasks.datasets.tables import read_elsewhere
+from bertsmith.tasks.datasets.tagged_copies import tagged_copy
 from bertsmith.tasks.datasets.values import brief
 from bertsmith.tasks.metrics.label_errors import (
     NO_LABEL,
     Floats,
     Ints,
     confident_labels,
-    joint_counts,
     share_of_errors,
 )
 from bertsmith.tasks.metrics.uncertainty import bootstrap_interval, proportion_interval
@@ -65,7 +76,6 @@ from bertsmith.training.loop.run import Run
 
 LENGTH = 128  # tokens of a row, unless the model reads fewer
 _DRAWS = 500  # of the bootstrap
-_MOST_PAIRS = 20  # labels that overlap, in the report
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,11 +97,11 @@ class Audit:
         report = self.report
         low, high = report["interval"]
         systems = ", ".join(f"{name} {score:.4f}" for name, score in report["accuracy"].items())
+        unit = "sentence" if "words" in report else "example"
         lines = [
-            f"{report['examples']:,} examples, each predicted without having been seen; accuracy: {systems}",
-            f"estimated share of wrong labels{self._of_pairs()}: {report['errors']:.4f} "
-            f"(95% interval {low:.4f} to {high:.4f})",
-            "; ".join(f"{name}: {count:,}" for name, count in report["issues"].items() if count or name == WRONG),
+            f"{counted(report['examples'], unit)}, each predicted without having been seen; accuracy: {systems}",
+            f"estimated share of wrong {self._labels()}: {report['errors']:.4f} (95% interval {low:.4f} to {high:.4f})",
+            "; ".join(f"{name}: {count:,}" for name, count in report["issues"].items() if count or name in CORRECTED),
         ]
         if "next" in report:
             forecast = report["forecast"]
@@ -118,9 +128,11 @@ class Audit:
             )
         return lines
 
-    def _of_pairs(self) -> str:
-        pairs = self.report.get("pairs")
-        return f" among the {pairs:,} pairs of a row and a label" if pairs else ""
+    def _labels(self) -> str:
+        pairs, words = self.report.get("pairs"), self.report.get("words")
+        if words:
+            return f"tags among the {words:,} words"
+        return f"labels among the {pairs:,} pairs of a row and a label" if pairs else "labels"
 
 
 @takes(AuditRequest)
@@ -134,18 +146,18 @@ def audit_labels(request: AuditRequest) -> Audit:
     with Run.open(request.out, device=request.device) as run:
         folder = None if request.model is None else load_any(request.model)
         spec, data, groups = _read(request, folder)
-        examples = cast("Sequence[TextExample]", data.train)
-        folds = np.array(fold_numbers(examples, request.folds, request.seed, groups=groups))
+        folds = np.array(fold_numbers(data.train, request.folds, request.seed, groups=groups))
+        if spec.kind == TAGGING:
+            return _of_tags(request, run, folder, spec, data, folds)
         if spec.multi_label:
             return _of_several(request, run, folder, spec, data, folds)
+        examples = cast("Sequence[TextExample]", data.train)
         labels = _numbers(spec, examples)
         judged = _judged(spec, labels, folds)
         dev = [] if request.dev is None else _texts(spec, local_path(request.dev), request)
         unlabelled = _unlabelled(request, spec, examples)
         systems = {} if request.run is None else of_run(Path(request.run), spec, examples)
-        record = {"task": "audit", "spec": spec.to_dict(), **to_dict(request)}
-        digests = {**data.digests, **_digests(request)}
-        run.start({name: str(value) for name, value in record.items()}, digests, request=request)
+        _start(run, request, spec, data)
         features = _features(request, folder, spec, [*examples, *unlabelled], without_bag=BAG in systems)
         for part in features:
             systems[part.name] = part.out_of_fold(spec, labels, folds, request.seed)
@@ -156,14 +168,11 @@ def audit_labels(request: AuditRequest) -> Audit:
         vectors = next((part.inputs[: len(examples)] for part in features if part.name == VECTORS), None)
         issues = issues_of(table, request.near, dev, vectors)
         report = _report(table, systems, weights, judged, issues, request.seed)
-        write_issues(run.path, issues)
         suggested = {issue["location"]: issue["suggested"] for issue in issues if issue["issue"] == WRONG}
         write_corrected(run.path, local_path(request.table), request.part(ColumnSettings), suggested)
         if unlabelled:
             report |= _next(run.path, request, table, features, weights, folds, unlabelled)
-        write_json(run.path / "audit.json", report)
-        write_page(run.path, report, issues)
-        return Audit(report=report, issues=issues, folder=run.path)
+        return _written(run, report, issues)
 
 
 def _of_several(
@@ -176,9 +185,7 @@ def _of_several(
     judged = np.array([len(np.unique(folds[column == 1])) > 1 for column in has.T])
     _require_judged(spec, judged)
     dev = [] if request.dev is None else _texts(spec, local_path(request.dev), request)
-    record = {"task": "audit", "spec": spec.to_dict(), **to_dict(request)}
-    digests = {**data.digests, **_digests(request)}
-    run.start({name: str(value) for name, value in record.items()}, digests, request=request)
+    _start(run, request, spec, data)
     features = _features(request, folder, spec, examples, without_bag=False)
     systems = {part.name: part.out_of_fold(spec, has, folds, request.seed) for part in features}
     answers = [two_answers(part.ravel()) for part in systems.values()]
@@ -188,8 +195,53 @@ def _of_several(
     vectors = next((part.inputs for part in features if part.name == VECTORS), None)
     issues = table.issues(request.near, dev, vectors)
     report = table.report(systems, weights, issues, request.seed)
-    write_issues(run.path, issues)
     write_corrected(run.path, local_path(request.table), columns, table.corrected(issues))
+    return _written(run, report, issues)
+
+
+def _of_tags(
+    request: AuditRequest, run: Run, folder: ModelFolder | None, spec: TaskSpec, data: TaskData, folds: Ints
+) -> Audit:
+    """The audit of tagged sentences."""
+    sentences, table_path = cast("Sequence[TaggedExample]", data.train), local_path(request.table)
+    if len(spec.labels) == 1:
+        fix = "name the column of tags with --tag-column, or another file"
+        raise InputError(expected="at least two different tags in the table", found=repr(spec.labels[0]), fix=fix)
+    numbers = {label: number for number, label in enumerate(spec.labels)}
+    tags = np.array([numbers[tag] for sentence in sentences for tag in sentence.tags or ()], dtype=np.int64)
+    of_words = np.repeat(folds, [len(sentence.words) for sentence in sentences])
+    judged = _judged(spec, tags, of_words)
+    dev = [] if request.dev is None else _texts(spec, local_path(request.dev), request)
+    _start(run, request, spec, data)
+    features = [word_features(sentences)]
+    if folder is not None:
+        features.append(vector_features(spec, sentences, folder, request.device))
+    systems = {part.name: part.out_of_fold(spec, tags, of_words, request.seed) for part in features}
+    weights = mixture_weights(list(systems.values()), tags)
+    probabilities: Floats = np.average(list(systems.values()), axis=0, weights=weights)
+    table = TagsAudited(spec=spec, sentences=sentences, tags=tags, probabilities=probabilities, judged=judged)
+    vectors = next((part.inputs for part in features if part.name == VECTORS), None)
+    issues = table.issues(request.near, dev, vectors)
+    columns = request.part(ColumnSettings)
+    text, ending = tagged_copy(
+        table_path, request.task, sentences, table.corrected(issues), text_column=columns.text_column,
+        label_column=columns.label_column, word_column=columns.word_column, tag_column=columns.tag_column,
+        encoding=columns.encoding,
+    )  # fmt: skip
+    write_text(run.path / f"corrected{ending}", text)
+    return _written(run, table.report(systems, weights, issues, request.seed), issues)
+
+
+def _start(run: Run, request: AuditRequest, spec: TaskSpec, data: TaskData) -> None:
+    """Writes the record of an audit, once all inputs are read and checked."""
+    record = {"task": "audit", "spec": spec.to_dict(), **to_dict(request)}
+    digests = {**data.digests, **_digests(request)}
+    run.start({name: str(value) for name, value in record.items()}, digests, request=request)
+
+
+def _written(run: Run, report: Mapping[str, Any], issues: Sequence[Mapping[str, Any]]) -> Audit:
+    """The results, whose table, report and page are written."""
+    write_issues(run.path, issues)
     write_json(run.path / "audit.json", report)
     write_page(run.path, report, issues)
     return Audit(report=report, issues=issues, folder=run.path)
@@ -217,7 +269,8 @@ def _read(request: AuditRequest, folder: ModelFolder | None) -> tuple[TaskSpec, 
     settings = TaskSettings(max_length=request.max_length or most)
     with read_elsewhere(request.group_column):
         spec, data = read_task(request.task, table, None, columns=columns, settings=settings, fold=(0, 1))
-    _require_shared(request, spec, len(data.train))
+    if spec.kind != TAGGING:
+        _require_shared(request, spec, len(data.train))
     groups = groups_of(data.train, table, request.group_column, None, encoding=columns.encoding)
     return spec, data, groups
 
@@ -259,6 +312,8 @@ def _texts(spec: TaskSpec, path: Path, request: AuditRequest) -> list[TextExampl
     """The texts of a file, with or without labels, of the shape of the table."""
     columns = request.part(ColumnSettings)
     texts = cast("list[TextExample]", read_unlabelled(path, request.task, spec, columns))
+    if spec.kind == TAGGING:
+        return texts
     are_pairs = bool(spec.pair)
     if (texts[0].second is not None) != are_pairs:
         shapes = ("single texts", "pairs")
@@ -344,7 +399,6 @@ def _report(
     """The content of audit.json."""
     names, labels, probabilities = table.spec.labels, table.labels, table.probabilities
     counts = np.bincount(labels, minlength=len(names))
-    joint = joint_counts(table.confident[judged], labels[judged], len(names))
     rows = np.concatenate([probabilities, labels[:, None]], axis=1)[judged]
 
     def errors(drawn: Any) -> float:
@@ -354,13 +408,6 @@ def _report(
     low, high = bootstrap_interval(rows, errors, seed=seed, draws=_DRAWS)
     if low == high:  # without a single error, say, draws tell nothing about other rows
         low, high = proportion_interval(round(share * len(rows)), len(rows))
-    both = joint + joint.T
-    overlaps = [
-        {"label": names[a], "other": names[b], "examples": both[a, b], "share": both[a, b] / (counts[a] + counts[b])}
-        for a in range(len(names))
-        for b in range(a + 1, len(names))
-        if both[a, b] >= 1
-    ]
     kinds = [issue["issue"] for issue in issues]
     return {
         "examples": len(labels),
@@ -370,5 +417,5 @@ def _report(
         "errors": share,
         "interval": [min(low, share), max(high, share)],
         "issues": {kind: kinds.count(kind) for kind in KINDS},
-        "overlaps": sorted(overlaps, key=lambda pair: -pair["share"])[:_MOST_PAIRS],
+        "overlaps": overlaps_of(names, table.confident, labels)[:MOST_PAIRS],
     }

@@ -68,10 +68,10 @@ _SEED_OF_COLUMNS = 1  # see `WordSpace.vectors`
 
 def counted_tags(train: Sequence[TaggedExample]) -> Counts:
     """How often each word has each tag; also its spelling in lower case, its shape and ending, its shape, and any."""
-    counts: dict[str, dict[str, Counter[str]]] = {kind: defaultdict(Counter) for kind, _ in _keys("")}
+    counts: dict[str, dict[str, Counter[str]]] = {kind: defaultdict(Counter) for kind, _ in keys_of_word("")}
     for sentence in train:
         for word, tag in zip(sentence.words, sentence.tags or (), strict=True):
-            for kind, key in _keys(word):
+            for kind, key in keys_of_word(word):
                 counts[kind][key][tag] += 1
     return counts
 
@@ -85,7 +85,7 @@ def tag_logits(counts: Counts, sentences: Sequence[TaggedExample], labels: Seque
 
     @functools.cache
     def logits(word: str) -> np.ndarray:
-        of_word = next(counts[kind][key] for kind, key in _keys(word) if key in counts[kind])
+        of_word = next(counts[kind][key] for kind, key in keys_of_word(word) if key in counts[kind])
         count = np.array([of_word.get(label, 0) for label in labels]) + _UNSEEN
         return np.asarray(np.log(count / count.sum()))
 
@@ -166,8 +166,9 @@ def answers(counts: Counts, questions: Sequence[QuestionExample]) -> list[Answer
     return [_answer(question, counts["rarity"], counts["kinds"], counts.get("limit")) for question in questions]
 
 
-def _keys(word: str) -> list[tuple[str, str]]:
-    shape = _shape(word)
+def keys_of_word(word: str) -> list[tuple[str, str]]:
+    """What is counted of a word, from the word itself to nothing of it: the kind and the key of each."""
+    shape = shape_of_word(word)
     return [
         ("word", word),
         ("lower case", word.lower()),
@@ -177,7 +178,7 @@ def _keys(word: str) -> list[tuple[str, str]]:
     ]
 
 
-def _shape(word: str) -> str:
+def shape_of_word(word: str) -> str:
     """Upper-case letters as X, others as x, digits as 9, without repetitions."""
     letters = ["9" if c.isdigit() else ("X" if c.isupper() else "x") if c.isalpha() else c for c in word]
     return "".join(c for c, before in zip(letters, ["", *letters], strict=False) if c != before)

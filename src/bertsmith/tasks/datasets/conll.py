@@ -11,7 +11,7 @@ Source: https://universaldependencies.org/format.html and https://universaldepen
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -99,32 +99,13 @@ def read_conll(
     """
     if suffix_of(path) == ".parquet":
         raise _no_sentences(path, "a Parquet table", _FOR_TABLES)
-    text = file_text(path, kind="a file of words and tags", encoding=encoding)
-    if looks_like_json(text):
-        raise _no_sentences(path, "JSON, which --task ner reads as texts with marked spans")
-    lines = lines_of(text)
-    if _is_header(lines[0]):
-        raise _no_sentences(path, f"a table of texts, with the header {brief(lines[0])}", _FOR_TABLES)
-    layout = layout_of(lines)
-    if layout is not None:
-        if task and (word_column, tag_column) == (0, -1):
-            file = quoted(path)
-            word_column, tag_column = layout.word_column(), layout.tag_column(task, file)
-            tell(f"{file}: read as CoNLL-U, words from FORM, tags from {layout.columns[tag_column]}")
-        count = len(layout.columns)
-        role_of: Callable[..., str] = functools.partial(_role_in_layout, path, layout)
-    else:
-        count, has_tabs = _layout(lines)
-        role_of = functools.partial(_role, count, has_tabs)
-    word_at, tag_at = _columns(path, count, word_column, tag_column)
-    is_part_of_speech = layout is not None and tag_at is not None and layout.columns[tag_at] == "UPOS"
+    columns = _word_lines(path, word_column=word_column, tag_column=tag_column, task=task, encoding=encoding)
+    count, word_at, tag_at = columns.width, columns.word_at, columns.tag_at
     examples: list[TaggedExample] = []
     words: list[str] = []
     tags: list[str] = []
     document = first_line = left_out = 0
-    for number, line in enumerate([*lines, ""], start=1):
-        cells = _cells(line)
-        role = role_of(number, line, cells, inside=bool(words)) if cells else _END
+    for number, _, cells, role in columns.roles():
         if words and role in (_END, _START):
             examples.append(
                 TaggedExample(
@@ -143,7 +124,7 @@ def read_conll(
         elif role == _WORD:
             first_line = first_line if words else number
             word, tag = _word_and_tag(cells, count, word_at, tag_at, line_of(path, number))
-            if tag == "_" and is_part_of_speech:
+            if tag == "_" and columns.has_parts_of_speech:
                 raise InputError(
                     expected=f"a part of speech in {line_of(path, number)}",
                     found="'_', which means that it is not annotated",
@@ -159,6 +140,74 @@ def read_conll(
             "empty nodes (8.1), which are not words"
         )
     return ExampleFile(examples=tuple(examples))
+
+
+def with_tags(
+    path: Path, tags: Iterable[str], *, word_column: int = 0, tag_column: int = -1, task: str, encoding: str = UTF_8
+) -> str:
+    """The text of a file with other tags, one for each word in its order; all else is as in the file.
+
+    Args:
+        word_column, tag_column, task, encoding: as for `read_conll`.
+    """
+    columns = _word_lines(path, word_column=word_column, tag_column=tag_column, task=task, encoding=encoding)
+    assert columns.tag_at is not None, "a file with tags"
+    left, lines = iter(tags), []
+    for _, line, cells, role in columns.roles():
+        if role == _WORD:
+            tag = next(left)
+            if tag != cells[columns.tag_at].strip():
+                has_tabs = "\t" in line.rstrip(_BLANK)
+                parts = re.split("(\t)" if has_tabs else f"({_SPACES.pattern})", line)
+                at = 2 * (columns.tag_at + (not has_tabs and not parts[0]))  # white space in front is a border, too
+                parts[at] = parts[at].replace(parts[at].strip(), tag)
+                line = "".join(parts)
+        lines.append(line)
+    assert next(left, None) is None, "a tag for each word"
+    return "\n".join(lines)
+
+
+class _WordLines(NamedTuple):
+    """The lines of a file, and the columns of words and tags in them."""
+
+    lines: Sequence[str]
+    width: int
+    word_at: int
+    tag_at: int | None
+    role_of: Callable[..., str]
+    has_parts_of_speech: bool
+
+    def roles(self) -> Iterator[tuple[int, str, list[str], str]]:
+        """The number of each line, the line, its cells and what it is; an empty line is added at the end."""
+        inside = False
+        for number, line in enumerate([*self.lines, ""], start=1):
+            cells = _cells(line)
+            role = self.role_of(number, line, cells, inside=inside) if cells else _END
+            inside = role == _WORD or (inside and role not in (_END, _START))
+            yield number, line, cells, role
+
+
+def _word_lines(path: Path, *, word_column: int, tag_column: int | None, task: str | None, encoding: str) -> _WordLines:
+    text = file_text(path, kind="a file of words and tags", encoding=encoding)
+    if looks_like_json(text):
+        raise _no_sentences(path, "JSON, which --task ner reads as texts with marked spans")
+    lines = lines_of(text)
+    if _is_header(lines[0]):
+        raise _no_sentences(path, f"a table of texts, with the header {brief(lines[0])}", _FOR_TABLES)
+    layout = layout_of(lines)
+    if layout is not None:
+        if task and (word_column, tag_column) == (0, -1):
+            file = quoted(path)
+            word_column, tag_column = layout.word_column(), layout.tag_column(task, file)
+            tell(f"{file}: read as CoNLL-U, words from FORM, tags from {layout.columns[tag_column]}")
+        count = len(layout.columns)
+        role_of: Callable[..., str] = functools.partial(_role_in_layout, path, layout)
+    else:
+        count, has_tabs = _layout(lines)
+        role_of = functools.partial(_role, count, has_tabs)
+    word_at, tag_at = _columns(path, count, word_column, tag_column)
+    has_parts_of_speech = layout is not None and tag_at is not None and layout.columns[tag_at] == "UPOS"
+    return _WordLines(lines, count, word_at, tag_at, role_of, has_parts_of_speech)
 
 
 def _role(count: int, has_tabs: bool, number: int, line: str, cells: Sequence[str], *, inside: bool) -> str:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,6 +33,7 @@ from bertsmith.text.documents.encodings import UTF_8
 
 _OF_DOCUMENTS = ((is_bioc, read_bioc), (is_pubtator, read_pubtator))
 _TABLES = (".csv", ".tsv", ".xlsx", ".parquet")
+COLUMNS, RECORDS, WORD_TABLE, PARQUET, DOCUMENTS = FORMS = ("columns", "records", "word table", "parquet", "documents")
 
 
 def read_tagged(
@@ -65,9 +66,7 @@ def read_tagged(
             encoding=encoding,
         )
         return dataclasses.replace(file, examples=_with_entities(file.examples))
-    reader = read_brat if is_brat(path) else None
-    if reader is None and not path.is_dir() and suffix_of(path) not in _TABLES:
-        reader = next((read for fits, read in _OF_DOCUMENTS if fits(path, encoding=encoding)), None)
+    reader = _document_reader(path, encoding)
     has_columns = reader is None and not (
         has_spans(path, encoding=encoding) or suffix_of(path) in (".parquet", ".xlsx")
     )
@@ -85,7 +84,7 @@ def read_tagged(
         return read_word_table(path, read_table(path, encoding=encoding), task, label_column=label_column, gold=gold)
     if has_columns:
         return read_conll(path, word_column=word_column, tag_column=tag_column, task=task, encoding=encoding)
-    records = _records(path, encoding)
+    records = tagged_records(path, encoding)
     first = next(records, None)
     if first is None:
         raise InputError(expected=f"sentences in {quoted(path)}", found="no rows", fix="name another file")
@@ -97,6 +96,26 @@ def read_tagged(
     if task == "ner" or not gold:
         return read_spans(path, text_column=text_column, scheme=scheme or "IOB2", gold=gold, records=records)
     return read_conll(path, word_column=word_column, tag_column=tag_column, task=task, encoding=encoding)
+
+
+def form_of(path: Path, *, encoding: str = UTF_8) -> str:
+    """The form of a file that `read_tagged` reads: one of `FORMS`."""
+    if _document_reader(path, encoding) is not None:
+        return DOCUMENTS
+    if suffix_of(path) in _TABLES and is_word_table(_columns(path, encoding)):
+        return WORD_TABLE
+    if suffix_of(path) == ".parquet":
+        return PARQUET
+    return RECORDS if has_spans(path, encoding=encoding) else COLUMNS
+
+
+def _document_reader(path: Path, encoding: str) -> Callable[..., ExampleFile] | None:
+    """The reader of a format of whole documents; None for other files."""
+    if is_brat(path):
+        return read_brat
+    if path.is_dir() or suffix_of(path) in _TABLES:
+        return None
+    return next((read for fits, read in _OF_DOCUMENTS if fits(path, encoding=encoding)), None)
 
 
 def _with_entities(examples: Sequence[Example]) -> tuple[Example, ...]:
@@ -129,7 +148,8 @@ def _cells_of(head: str) -> list[str]:
     return [cell.strip(' "') for mark in ",;\t" for cell in lines[0].split(mark)]
 
 
-def _records(path: Path, encoding: str) -> Iterator[tuple[str, Any]]:
+def tagged_records(path: Path, encoding: str) -> Iterator[tuple[str, Any]]:
+    """The records of a file with their locations."""
     if suffix_of(path) == ".parquet":
         return parquet_records(path)
     return json_records(

@@ -58,8 +58,7 @@ def read_word_table(
     word_at = _column(path, named, WORD_COLUMNS, "the words")
     tag_at = ""
     if gold:
-        known = TAG_COLUMNS[task] if label_column is None else (plain_name(label_column),)
-        tag_at = _column(path, named, known, "the tags")
+        tag_at = tag_column_of(path, named, task, label_column)
     examples: list[TaggedExample] = []
     skipped: list[tuple[str, str]] = []
     words: list[str] = []
@@ -99,6 +98,16 @@ def read_word_table(
         f"words from {word_at!r}" + (f", tags from {tag_at!r}" if gold else "")
     )
     return file
+
+
+def tag_column_of(path: Path, named: Mapping[str, str], task: str, label_column: str | None) -> str:
+    """The name of the column of tags in a table of words.
+
+    Args:
+        named: the names of the columns by their plain names.
+    """
+    known = TAG_COLUMNS[task] if label_column is None else (plain_name(label_column),)
+    return _column(path, named, known, "the tags")
 
 
 def _column(path: Path, named: Mapping[str, str], known: Sequence[str], of_what: str) -> str:
@@ -159,7 +168,7 @@ def read_token_records(
         if not words:
             skipped.append((location, "no words"))
             continue
-        key = key or (_tag_key(record, task, label_column, location) if gold else "")
+        key = key or (tag_key_of(record, task, label_column, location) if gold else "")
         tags = _tags(record, key, names.get(key, ()), location) if gold else None
         if tags is not None and len(tags) != len(words):
             raise InputError(
@@ -245,7 +254,8 @@ def _entity(item: Any, words: Sequence[str], is_last: bool, location: str) -> tu
     return start, end, clean(item[2]).strip()
 
 
-def _tag_key(record: Mapping[str, Any], task: str, wanted: str | None, location: str) -> str:
+def tag_key_of(record: Mapping[str, Any], task: str, wanted: str | None, location: str) -> str:
+    """The key of the tags of a record of words."""
     keys = [wanted] if wanted else TAG_KEYS[task]
     key = next((key for key in keys if isinstance(record.get(key), list)), None)
     if key is None:

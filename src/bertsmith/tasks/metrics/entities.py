@@ -120,7 +120,7 @@ def convert_tags(tags: Sequence[str], source: str, target: str) -> list[str]:
     ['B-PER', 'E-PER', 'S-PER', 'O']
     """
     _require_scheme(target)
-    return _write(entity_spans(tags, source), len(tags), target)
+    return scheme_tags(entity_spans(tags, source), len(tags), target)
 
 
 def scheme_errors(tags: Sequence[str], scheme: str) -> list[tuple[int, str]]:
@@ -131,7 +131,7 @@ def scheme_errors(tags: Sequence[str], scheme: str) -> list[tuple[int, str]]:
     """
     _require_scheme(scheme)
     parts = [_split(tag, scheme) for tag in tags]
-    right = _write(_spans([part or ("O", "") for part in parts]), len(tags), scheme)
+    right = scheme_tags(_spans([part or ("O", "") for part in parts]), len(tags), scheme)
     unknown = f"expected a tag of {scheme}"
     return [
         (position, f"{unknown if part is None else f'expected {asked!r}'}; found {tag!r}")
@@ -234,8 +234,12 @@ def _spans(parts: Sequence[tuple[str, str]]) -> list[Span]:
     return spans
 
 
-def _write(spans: Sequence[Span], length: int, scheme: str) -> list[str]:
-    """The well-formed tags of a sentence, which are unique."""
+def scheme_tags(spans: Sequence[Span], length: int, scheme: str) -> list[str]:
+    """The well-formed tags of a sentence of this many words, which are unique.
+
+    Args:
+        spans: its entities from left to right, without common words; see `entity_spans`.
+    """
     tags = ["O"] * length
     before = ("", -1)
     for kind, start, end in spans:

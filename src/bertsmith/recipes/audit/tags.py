@@ -1,0 +1,261 @@
+"""The audit of tagged sentences: entities that are missing, spurious, or have another type or other boundaries.
+
+A word is an example, and its tag is its label. A finding is a run of words, as short as possible, outside of which the
+entities of the file and those of the most likely tags are equal.
+
+Letters: E sentences, W words of all sentences, K tags, S systems.
+
+Source: Wang and Mueller (2022), "Detecting Label Errors in Token Classification Data", for words as examples and the
+lowest score of a word as that of all.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.recipes.audit.issues import (
+    DIFFERS,
+    MOST_PAIRS,
+    OUTLIER,
+    SHARED,
+    UNCLEAR,
+    WRONG,
+    issues_of_texts,
+    overlaps_of,
+)
+from bertsmith.tasks.datasets.examples import Example, TaggedExample
+from bertsmith.tasks.metrics.entities import Span, entity_spans, scheme_tags
+from bertsmith.tasks.metrics.label_errors import (
+    NO_LABEL,
+    Floats,
+    Ints,
+    confident_labels,
+    normalized_margins,
+    share_of_errors,
+)
+from bertsmith.tasks.metrics.uncertainty import bootstrap_interval, proportion_interval
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.text.tokenizers.encoded import offsets_of, places_of
+
+MISSING, SPURIOUS, TYPE, BOUNDARY, OTHERS = (
+    "missing entity",
+    "spurious entity",
+    "wrong type",
+    "wrong boundary",
+    "other entities",
+)
+CORRECTED = (WRONG, MISSING, SPURIOUS, TYPE, BOUNDARY, OTHERS)
+_OF_SENTENCES = (DIFFERS, SHARED, UNCLEAR, OUTLIER)
+_DRAWS = 200  # of the bootstrap, each of which judges every word
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class TagsAudited:
+    """Tagged sentences with the predictions for their words.
+
+    Attributes:
+        tags: the number of the tag of each word, [W].
+        probabilities: of the tags, [W, K].
+        judged: whether words of several parts have the tag of a word, [W].
+    """
+
+    spec: TaskSpec
+    sentences: Sequence[TaggedExample]
+    tags: Ints
+    probabilities: Floats
+    judged: npt.NDArray[np.bool_]
+
+    @functools.cached_property
+    def borders(self) -> Ints:
+        """The first word of each sentence, and the number of words, [E + 1]."""
+        return offsets_of([len(sentence.words) for sentence in self.sentences])
+
+    @functools.cached_property
+    def confident(self) -> Ints:
+        """The tag that each word confidently has, or `NO_LABEL`, [W]."""
+        return np.where(self.judged, confident_labels(self.probabilities, self.tags), NO_LABEL)
+
+    @functools.cached_property
+    def suggested(self) -> Sequence[tuple[str, ...]]:
+        """The most likely tags of each sentence that the scheme allows."""
+        scores = np.log(np.maximum(self.probabilities, np.finfo(np.float64).tiny))
+        predictions: Any = task_for(self.spec).decode(self.sentences, None, scores, None)  # type: ignore[arg-type]
+        return [prediction.tags for prediction in predictions]
+
+    def issues(self, near: float, dev: Sequence[Example], vectors: Any) -> list[dict[str, Any]]:
+        """The findings that are probably errors, the most certain first, and other sentences to look at.
+
+        Args:
+            near, dev: see `issues_of`.
+            vectors: of words, [W, D], to find outliers by.
+        """
+        found, unclear = [], []
+        margins = normalized_margins(self.probabilities, self.tags)
+        is_wrong = (self.confident != NO_LABEL) & (self.confident != self.tags)
+        for row, (sentence, suggested) in enumerate(zip(self.sentences, self.suggested, strict=True)):
+            if suggested == sentence.tags:
+                continue
+            for start, end, kind in self._findings(sentence, suggested):
+                words = self.borders[row] + np.array(
+                    [word for word in range(start, end) if sentence.tags[word] != suggested[word]]  # type: ignore[index]
+                )
+                weakest = int(words[margins[words].argmin()])
+                if is_wrong[words].any():
+                    found.append((float(margins[weakest]), self._finding(row, kind, start, end, weakest)))
+                elif (self.confident[words] == NO_LABEL).all() and self.judged[words].all():
+                    unclear.append((float(margins[weakest]), self._finding(row, UNCLEAR, start, end, weakest)))
+        ranked = [[record for _, record in sorted(part, key=lambda pair: pair[0])] for part in (found, unclear)]
+        numbers = {tags: number for number, tags in enumerate(dict.fromkeys(s.tags for s in self.sentences))}
+        others = issues_of_texts(
+            self.sentences,
+            np.array([numbers[sentence.tags] for sentence in self.sentences]),
+            lambda row: self._marked(row, 0, len(self.sentences[row].words)),
+            self._sentence,
+            near,
+            dev,
+            None if vectors is None else np.add.reduceat(vectors, self.borders[:-1]),
+            are_comparable=False,
+        )
+        of_sentences = sorted([*others, *ranked[1]], key=lambda issue: _OF_SENTENCES.index(issue["issue"]))
+        return [*ranked[0], *of_sentences]
+
+    def _findings(self, sentence: TaggedExample, suggested: tuple[str, ...]) -> Iterator[tuple[int, int, str]]:
+        """The first word, one past the last, and the kind of each finding."""
+        tags, scheme = sentence.tags or (), self.spec.scheme
+        if not scheme:
+            pairs = enumerate(zip(tags, suggested, strict=True))
+            yield from ((word, word + 1, WRONG) for word, (tag, other) in pairs if tag != other)
+            return
+        parts: list[tuple[int, int, list[Span], list[Span]]] = []
+        sides = [(span, side) for side, row in enumerate((tags, suggested)) for span in entity_spans(row, scheme)]
+        for span, side in sorted(sides, key=lambda pair: (pair[0][1], pair[0][2], pair[1])):
+            if not parts or span[1] >= parts[-1][1]:
+                parts.append((span[1], span[2], [], []))
+            start, end, *spans = parts[-1]
+            spans[side].append(span)
+            parts[-1] = (start, max(end, span[2]), spans[0], spans[1])
+        # The same entities may have other tags, which violate the scheme.
+        yield from ((start, end, _kind(ours, theirs)) for start, end, ours, theirs in parts if ours != theirs)
+
+    def _marked(self, row: int, start: int, end: int, tags: Sequence[str] = ()) -> str:
+        """Words of a sentence with their tags: the entities in brackets, each with its type.
+
+        Args:
+            tags: by default, those of the file.
+        """
+        words, tags = self.sentences[row].words, tags or self.sentences[row].tags or ()
+        if not self.spec.scheme:
+            return " ".join(f"{word}/{tag}" for word, tag in zip(words[start:end], tags[start:end], strict=True))
+        texts = list(words)
+        for kind, first, past in entity_spans(tags, self.spec.scheme):
+            texts[first] = f"[{texts[first]}"
+            texts[past - 1] += f" {kind}]" if kind else "]"
+        return " ".join(texts[start:end])
+
+    def _finding(self, row: int, kind: str, start: int, end: int, weakest: int) -> dict[str, Any]:
+        """The record of a finding; its probabilities are those of the tags of its weakest word."""
+        suggested = self.suggested[row]
+        number = self.spec.labels.index(suggested[weakest - int(self.borders[row])])
+        return self._sentence(row, kind) | {
+            "label": self._marked(row, start, end),
+            "suggested": self._marked(row, start, end, suggested),
+            "probability": round(float(self.probabilities[weakest, self.tags[weakest]]), 4),
+            "probability_of_suggested": round(float(self.probabilities[weakest, number]), 4),
+            "other": f"word {end}" if end - start == 1 else f"words {start + 1} to {end}",
+            "words": (start, end),
+        }
+
+    def _sentence(self, row: int, kind: str, other: str = "") -> dict[str, Any]:
+        sentence, words = self.sentences[row], slice(self.borders[row], self.borders[row + 1])
+        marked = self._marked(row, 0, len(sentence.words))
+        lowest = round(float(self.probabilities[words][np.arange(len(sentence.words)), self.tags[words]].min()), 4)
+        return {
+            "row": row + 1,
+            "location": sentence.location,
+            "issue": kind,
+            "label": marked,
+            "suggested": marked,
+            "probability": lowest,
+            "probability_of_suggested": lowest,
+            "other": other,
+            "text": sentence.text or " ".join(sentence.words),
+        }
+
+    def corrected(self, issues: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+        """The tags of all sentences, with the suggested entities in place of those that are probably wrong."""
+        tags = [sentence.tags or () for sentence in self.sentences]
+        for issue in issues:
+            if issue["issue"] in CORRECTED:
+                row, (start, end) = issue["row"] - 1, issue["words"]
+                tags[row] = self._replaced(tags[row], self.suggested[row], start, end)
+        return tags
+
+    def _replaced(self, tags: tuple[str, ...], suggested: tuple[str, ...], start: int, end: int) -> tuple[str, ...]:
+        """The tags of a sentence with the suggested entities in some words."""
+        if not self.spec.scheme:
+            return (*tags[:start], *suggested[start:end], *tags[end:])
+        kept = [span for span in entity_spans(tags, self.spec.scheme) if not start <= span[1] < end]
+        new = [span for span in entity_spans(suggested, self.spec.scheme) if start <= span[1] < end]
+        spans = sorted([*kept, *new], key=lambda span: span[1])
+        written = scheme_tags(spans, len(tags), self.spec.scheme)
+        # In IOB1, an entity directly after another one may need another tag.
+        return (*tags[:start], *written[start : end + 1], *tags[end + 1 :])
+
+    def report(
+        self, systems: Mapping[str, Floats], weights: Floats, issues: Sequence[Mapping[str, Any]], seed: int
+    ) -> dict[str, Any]:
+        """The content of audit.json; the share of errors is that of words."""
+        lengths = np.diff(self.borders)
+
+        def errors(drawn: Any) -> float:
+            rows = np.asarray(drawn, dtype=np.int64)
+            words = places_of(self.borders[rows], lengths[rows])
+            words = words[self.judged[words]]
+            return share_of_errors(self.probabilities[words], self.tags[words]) if len(words) else 0.0
+
+        rows = np.arange(len(self.sentences))
+        share = errors(rows)
+        # Whole sentences are drawn, as errors of neighboring words come together.
+        low, high = bootstrap_interval(rows, errors, seed=seed, draws=_DRAWS)
+        if low == high:  # without a single error, say, draws tell nothing about other sentences
+            low, high = proportion_interval(round(share * len(rows)), len(rows))
+        kinds = [issue["issue"] for issue in issues]
+        counts = np.bincount(self.tags, minlength=len(self.spec.labels))
+        overlaps = overlaps_of(self.spec.labels, self.confident, self.tags)
+        if self.spec.scheme:  # types of entities alone
+            types = [{pair[side].partition("-")[2] for side in ("label", "other")} - {""} for pair in overlaps]
+            overlaps = [pair for pair, names in zip(overlaps, types, strict=True) if len(names) == 2]
+        named = (WRONG,) if not self.spec.scheme else CORRECTED[1:]
+        return {
+            "examples": len(self.sentences),
+            "words": len(self.tags),
+            "labels": dict(zip(self.spec.labels, counts.tolist(), strict=True)),
+            "accuracy": {name: float((part.argmax(axis=1) == self.tags).mean()) for name, part in systems.items()},
+            "weights": dict(zip(systems, weights.round(4).tolist(), strict=True)),
+            "errors": share,
+            "interval": [min(low, share), max(high, share)],
+            "issues": {kind: kinds.count(kind) for kind in (*named, *_OF_SENTENCES)},
+            "overlaps": overlaps[:MOST_PAIRS],
+        }
+
+
+def _kind(ours: Sequence[Span], theirs: Sequence[Span]) -> str:
+    """What is wrong with the entities of some words if those of another tagging are right.
+
+    >>> _kind([], [("LOC", 0, 2)]), _kind([("ORG", 0, 2)], [("LOC", 0, 2)]), _kind([("LOC", 0, 1)], [("LOC", 0, 2)])
+    ('missing entity', 'wrong type', 'wrong boundary')
+    """
+    if not (ours and theirs):
+        return SPURIOUS if ours else MISSING
+    if len(ours) == len(theirs) == 1:
+        (kind, *words), (other, *others) = ours[0], theirs[0]
+        if words == others:
+            return TYPE
+        if kind == other:
+            return BOUNDARY
+    return OTHERS
