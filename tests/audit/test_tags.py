@@ -44,10 +44,10 @@ def sentences() -> list[tuple[list[str], list[str]]]:
 
 def with_errors() -> list[tuple[list[str], list[str]]]:
     rows = sentences()
-    for number, (place, tag) in {7: (0, "O"), 20: (5, "B-LOC"), 33: (0, "B-LOC"), 46: (3, "O")}.items():
+    for number, (position, tag) in {7: (0, "O"), 20: (5, "B-LOC"), 33: (0, "B-LOC"), 46: (3, "O")}.items():
         words, tags = rows[number]
         words[0] = {7: "Eve", 33: "Bob"}.get(number, words[0])
-        tags[place] = tag
+        tags[position] = tag
     rows[46] = (["Tom", "went", "to", "New", "Lima", "by", "train46"], ["B-PER", "O", "O", "O", "B-LOC", "O", "O"])
     return rows
 

@@ -94,7 +94,7 @@ class TagsAudited:
             near, dev: see `issues_of`.
             vectors: of words, [W, D], to find outliers by.
         """
-        found, unclear = [], []
+        errors, unclear = [], []
         margins = normalized_margins(self.probabilities, self.tags)
         is_wrong = (self.confident != NO_LABEL) & (self.confident != self.tags)
         for row, (sentence, suggested) in enumerate(zip(self.sentences, self.suggested, strict=True)):
@@ -106,10 +106,10 @@ class TagsAudited:
                 )
                 weakest = int(words[margins[words].argmin()])
                 if is_wrong[words].any():
-                    found.append((float(margins[weakest]), self._finding(row, kind, start, end, weakest)))
+                    errors.append((float(margins[weakest]), self._finding(row, kind, start, end, weakest)))
                 elif (self.confident[words] == NO_LABEL).all() and self.judged[words].all():
                     unclear.append((float(margins[weakest]), self._finding(row, UNCLEAR, start, end, weakest)))
-        ranked = [[record for _, record in sorted(part, key=lambda pair: pair[0])] for part in (found, unclear)]
+        ranked = [[record for _, record in sorted(part, key=lambda pair: pair[0])] for part in (errors, unclear)]
         numbers = {tags: number for number, tags in enumerate(dict.fromkeys(s.tags for s in self.sentences))}
         others = issues_of_texts(
             self.sentences,

@@ -30,9 +30,9 @@ _NEIGHBORS = (-2, -1, 1, 2)
 def word_columns(sentences: Sequence[TaggedExample]) -> "sp.csr_array":
     """The columns of the words of all sentences, float32 [W, D], 1 or 0."""
     rows = [
-        list(dict.fromkeys(_terms(sentence.words, place)))
+        list(dict.fromkeys(_terms(sentence.words, position)))
         for sentence in sentences
-        for place in range(len(sentence.words))
+        for position in range(len(sentence.words))
     ]
     counts = Counter(itertools.chain.from_iterable(rows))
     numbers = {term: number for number, term in enumerate(t for t, count in counts.items() if count >= _LEAST)}
@@ -42,15 +42,15 @@ def word_columns(sentences: Sequence[TaggedExample]) -> "sp.csr_array":
     return SparseRows(places, flat, np.ones(len(flat)), (len(rows), max(1, len(numbers)))).matrix(np.float32)
 
 
-def _terms(words: Sequence[str], place: int) -> Iterator[str]:
-    for kind, key in keys_of_word(words[place]):
+def _terms(words: Sequence[str], position: int) -> Iterator[str]:
+    for kind, key in keys_of_word(words[position]):
         yield f"{kind} {key}"
-    lower = words[place].lower()
+    lower = words[position].lower()
     for size in _LETTERS:
         yield f"{lower[:size]}-"
         yield f"-{lower[-size:]}"
     for distance in _NEIGHBORS:
-        neighbor = place + distance
+        neighbor = position + distance
         if not 0 <= neighbor < len(words):
             yield f"{distance} none"
             continue
