@@ -30,6 +30,7 @@ from harness import RESULTS, machine, machine_label
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.storage.files import write_json
 from bertsmith.inference.search.rankings import nearest_vectors
+from bertsmith.inference.search.request import DENSE
 from bertsmith.tasks.metrics.vectors import unit
 
 WANTED, TOP = 0.95, 10
@@ -235,7 +236,8 @@ def of_searches(folder: Path, queries: int) -> dict[str, Any]:
     index = Index(folder)
     rows = generator(0, "searches").integers(len(index.ids), size=queries)
     words = index.by_words(k1=K1, b=B)
-    vectors = [np.asarray(index.segments[0].vectors[row % index.segments[0].record.rows], np.float32) for row in rows]
+    dense = index.segments[0].vectors[DENSE]
+    vectors = [dense.stored(np.array([row % index.segments[0].record.rows]))[0] for row in rows]
     texts = [" ".join(index.texts[row].split()[:8]) for row in rows]
     result = {}
     searches: dict[str, tuple[Any, Any]] = {

@@ -17,11 +17,12 @@ from bertsmith import build_index, compact_index, remove_from_index, search_pass
 from bertsmith.base.core.errors import BertsmithError, ConfigError, InputError, RunError
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.storage.locks import locked_folder
-from bertsmith.inference.indexes import building
+from bertsmith.inference.indexes import building, parts
 from bertsmith.inference.indexes.filters import conditions
 from bertsmith.inference.indexes.index import Index, Manifest
 from bertsmith.inference.search import cells
 from bertsmith.inference.search.rankings import nearest_vectors
+from bertsmith.inference.search.request import DENSE
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.model_files.metadata import ModelMetadata
@@ -54,7 +55,7 @@ def texts(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "_BLOCK", 4)
+    monkeypatch.setattr(parts, "_BLOCK", 4)
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -119,13 +120,13 @@ def test_removed_texts_are_not_found_and_compacting_keeps_every_answer(
 def test_an_open_index_answers_as_before_while_its_folder_changes(
     model: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(building, "LEAST_ROWS", 25)
+    monkeypatch.setattr(parts, "LEAST_ROWS", 25)
     folder = tmp_path / "index"
     build_index(texts, folder, model=model)
     build_index(write_texts(tmp_path / "more.jsonl", 3, first=90), folder, add=True)
     remove_from_index(folder, id=["t1"])
     index = Index(folder)
-    queries = index.segments[0].vectors[:3].astype(np.float32)
+    queries = index.segments[0].vectors[DENSE].stored(np.arange(3))
     before = index.search(queries, 30)
     index = Index(folder)
     remove_from_index(folder, id=["t2", "t13"])
@@ -204,16 +205,24 @@ def test_a_build_that_was_killed_resumes_to_the_same_bytes(
 
 
 @pytest.mark.parametrize(
-    "step", ["write_rows", "write_words", "_write_vectors_of", "_with_cells", "_without", "_replaced"]
+    ("room", "step"),
+    [
+        (building, "write_rows"),
+        (parts, "write_words"),
+        (parts, "write_vectors_of"),
+        (parts, "_with_cells"),
+        (building, "_without"),
+        (building, "_replaced"),
+    ],
 )
 def test_an_addition_that_was_killed_leaves_the_last_state(
-    model: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+    model: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: Any, step: str
 ) -> None:
     folder, more = tmp_path / "index", write_texts(tmp_path / "more.jsonl", 10, first=25, year=2030)
     build_index(texts, folder, model=model)
     before = ids_of(folder, "anna", top=100)
     with monkeypatch.context() as patch:
-        patch.setattr(building, step, killed_after(0, getattr(building, step)))
+        patch.setattr(room, step, killed_after(0, getattr(room, step)))
         with pytest.raises(Killed):
             build_index(more, folder, add=True)
     assert ids_of(folder, "anna", top=100) == before
@@ -283,7 +292,7 @@ def whole(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An index with cells, and a removed text."""
     folder = tmp_path_factory.mktemp("whole") / "index"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(building, "LEAST_ROWS", 20)
+        patch.setattr(parts, "LEAST_ROWS", 20)
         build_index(write_texts(folder.parent / "texts.jsonl", 30), folder, model=model)
     remove_from_index(folder, id=["t1"])
     return folder
@@ -327,7 +336,7 @@ def test_an_addition_is_finished_with_the_same_texts_or_given_up(
     folder, more = tmp_path / "index", write_texts(tmp_path / "more.jsonl", 10, first=50)
     build_index(texts, folder, model=model)
     with monkeypatch.context() as patch:
-        patch.setattr(building, "_write_vectors", killed_after(0, building._write_vectors))
+        patch.setattr(parts, "with_vectors", killed_after(0, parts.with_vectors))
         with pytest.raises(Killed):
             build_index(more, folder, add=True)
     with pytest.raises(RunError, match="to finish the addition"):
@@ -438,8 +447,8 @@ def test_cells_find_the_share_of_the_nearest_that_was_asked_for(clustered: np.nd
 def test_a_large_index_has_cells_and_answers_as_an_exact_search(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(building, "LEAST_ROWS", 100)
-    monkeypatch.setattr(building, "_BLOCK", 512)
+    monkeypatch.setattr(parts, "LEAST_ROWS", 100)
+    monkeypatch.setattr(parts, "_BLOCK", 512)
     texts, folder = write_texts(tmp_path / "many.jsonl", 600), tmp_path / "index"
     change = build_index(texts, folder, model=model, recall=0.9)
     assert (folder / "segment-000000" / cells.CELLS).exists()
@@ -457,14 +466,14 @@ def test_a_large_index_has_cells_and_answers_as_an_exact_search(
 def test_without_faiss_all_rows_are_compared(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(building, "LEAST_ROWS", 10)
-    monkeypatch.setattr(building, "has_faiss", lambda: False)
+    monkeypatch.setattr(parts, "LEAST_ROWS", 10)
+    monkeypatch.setattr(parts, "has_faiss", lambda: False)
     texts, folder = write_texts(tmp_path / "texts.jsonl", 20), tmp_path / "index"
     build_index(texts, folder, model=model)
     assert "faiss is not installed" in capsys.readouterr().err
     assert Manifest.read(folder).recall == 1
     assert len(ids_of(folder, "anna", top=100)) == 20
-    monkeypatch.setattr(building, "has_faiss", cells.has_faiss)
+    monkeypatch.setattr(parts, "has_faiss", cells.has_faiss)
     compact_index(folder)
     assert Manifest.read(folder).segments[0].probes, "compacting makes up for it"
     assert len(ids_of(folder, "anna", top=100)) == 20

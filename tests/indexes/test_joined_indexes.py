@@ -13,6 +13,7 @@ from bertsmith.base.core.randomness import generator
 from bertsmith.base.storage.locks import locked_folder
 from bertsmith.inference.indexes import building
 from bertsmith.inference.indexes.index import Index
+from bertsmith.inference.search.request import DENSE
 from indexes.test_indexes import Killed, files_of, ids_of, killed_after, model, small_blocks, texts, write_texts
 
 __all__ = ["model", "small_blocks", "texts"]
@@ -142,7 +143,7 @@ def test_duckdb_reads_an_exported_index(parts: list[Path], tmp_path: Path) -> No
     duckdb = pytest.importorskip("duckdb")
     file = tmp_path / "rows.parquet"
     export_index(parts[0], file)
-    query = Index(parts[0]).segments[0].vectors[0].astype(np.float32)
+    query = Index(parts[0]).segments[0].vectors[DENSE].stored(np.arange(1))[0]
     rows = duckdb.execute(
         "SELECT id, array_cosine_similarity(vector::FLOAT[32], $query::FLOAT[32]) AS score "
         f"FROM '{file}' WHERE year::INT >= 2003 ORDER BY score DESC, id LIMIT 5",

@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 from bertsmith import export_index
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.randomness import generator
-from bertsmith.inference.indexes import building, sparse_vectors
-from bertsmith.inference.indexes.index import Index
+from bertsmith.inference.indexes import building, parts, sparse_vectors
+from bertsmith.inference.indexes.index import Index, VectorsRecord
+from bertsmith.inference.indexes.parts import NewVectors
 from bertsmith.inference.search.passages import Record
 from bertsmith.inference.search.postings import Postings, write_weights
 from bertsmith.inference.search.rankings import NO_PASSAGE
+from bertsmith.inference.search.request import SPARSE
 from bertsmith.inference.vectors.jobs import VectorJob
 from indexes.test_indexes import Killed, files_of, killed_after, small_blocks
 
@@ -52,8 +54,10 @@ class SparseJob(VectorJob):
 
 def build(folder: Path, numbers: Sequence[int], **options: Any) -> None:
     records = [Record(f"t{number}", str(number), "") for number in numbers]
-    plan = {"model": "", "made_of": {"pooling": "max"}, "sources": {"texts": str(list(numbers))}}
-    building.build_index(folder, records, SparseJob(), recall=0.9, rows_per_segment=7, **plan, **options)
+    record = VectorsRecord(model="", made_of={"pooling": "max"}, width=WIDTH)
+    vectors = {SPARSE: NewVectors(job=SparseJob(), record=record)}
+    sources = {"texts": str(list(numbers))}
+    building.build_index(folder, records, vectors, sources=sources, recall=0.9, rows_per_segment=7, **options)
 
 
 def ranked(folder: Path, query: int, top: int = 50, **options: Any) -> list[tuple[str, float]]:
@@ -101,9 +105,9 @@ def test_an_index_changes_and_answers_with_the_products_of_its_rows(tmp_path: Pa
 def test_a_build_that_was_killed_resumes_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build(tmp_path / "straight", range(20))
     folder = tmp_path / "index"
-    for step, calls in (("write_words", 1), ("_write_vectors_of", 1), ("write_terms", 1)):
+    for step, calls in (("write_words", 1), ("write_vectors_of", 1), ("write_terms", 1)):
         with monkeypatch.context() as patch:
-            patch.setattr(building, step, killed_after(calls, getattr(building, step)))
+            patch.setattr(parts, step, killed_after(calls, getattr(parts, step)))
             with pytest.raises(Killed):
                 build(folder, range(20), resume=True)
     with monkeypatch.context() as patch:

@@ -13,7 +13,7 @@ import pytest
 from bertsmith import build_index, embed_file, search_passages
 from bertsmith.base.core.errors import BertsmithError
 from bertsmith.base.core.randomness import generator
-from bertsmith.inference.indexes import building
+from bertsmith.inference.indexes import parts
 from bertsmith.inference.indexes.index import Index, Manifest
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.model_files.metadata import ModelMetadata
@@ -57,7 +57,10 @@ def test_vectors_of_embed_make_the_index_that_the_model_makes(
             record = json.loads(each.pop("segment-000000/vectors.npy.json"))
             assert record["made_of"]["pooling"] == "mean"
         manifests = [json.loads(each.pop("index.json")) for each in files]
-        assert [each.pop("model") for each in manifests] == [str(model) if options else "", str(model)]
+        assert [each["vectors"]["dense"].pop("model") for each in manifests] == [
+            str(model) if options else "",
+            str(model),
+        ]
         assert manifests[0] == manifests[1]
         assert files[0].keys() == files[1].keys()
         for file in files[0].keys() - {"segment-000000/vectors.npy"}:
@@ -127,7 +130,7 @@ def test_an_index_of_vectors_resumes_to_the_same_bytes(
     build_index(file, tmp_path / "straight", segment_rows=7)
     for step in ("write_words", "unit"):
         with monkeypatch.context() as patch:
-            patch.setattr(building, step, killed_after(2, getattr(building, step)))
+            patch.setattr(parts, step, killed_after(2, getattr(parts, step)))
             with pytest.raises(Killed):
                 build_index(file, folder, segment_rows=7, resume=True)
     build_index(file, folder, segment_rows=7, resume=True)

@@ -19,7 +19,7 @@ from bertsmith.app.server.settings import ServeRequest, ServerSettings
 from bertsmith.base.core.errors import BertsmithError, InputError
 from bertsmith.base.machine.runtime import BATCH_TOLERANCE
 from bertsmith.base.storage.locks import locked_folder
-from bertsmith.inference.indexes import building
+from bertsmith.inference.indexes import parts
 from bertsmith.inference.indexes.index import Index, Manifest
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
@@ -211,14 +211,14 @@ def test_two_writers_are_refused_and_the_search_goes_on(folder: Path) -> None:
 
 def test_an_index_is_searched_while_rows_are_added(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, may_end = threading.Event(), threading.Event()
-    write = building._write_vectors
+    write = parts.with_vectors
 
-    def slow(*arguments: Any) -> None:
+    def slow(*arguments: Any) -> Any:
         begun.set()
         assert may_end.wait(30), "the search ends"
-        write(*arguments)
+        return write(*arguments)
 
-    monkeypatch.setattr(building, "_write_vectors", slow)
+    monkeypatch.setattr(parts, "with_vectors", slow)
 
     async def script(client: Client) -> list[Reply]:
         adding = asyncio.ensure_future(change(client, "/index/add", {"rows": [{"id": "new", "text": "anna"}]}))
@@ -286,15 +286,15 @@ def test_an_index_that_is_changed_while_it_is_opened_is_opened_again(
 
 
 def test_an_addition_that_fails_leaves_the_index_as_it_was(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = building._write_vectors
+    write = parts.with_vectors
     faults = iter([OSError(28, "No space left on device"), None])
 
-    def failing(*arguments: Any) -> None:
+    def failing(*arguments: Any) -> Any:
         if (fault := next(faults)) is not None:
             raise fault
-        write(*arguments)
+        return write(*arguments)
 
-    monkeypatch.setattr(building, "_write_vectors", failing)
+    monkeypatch.setattr(parts, "with_vectors", failing)
     rows = {"rows": [{"id": "new", "text": "anna", "year": 1}]}
     full, hits, added = ask(folder, ("/index/add", rows), ("/search", {"query": "anna"}), ("/index/add", rows))
     assert full.status == 409

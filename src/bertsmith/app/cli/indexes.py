@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 def index(request: "IndexRequest", json: JsonOption = False) -> None:
     """Build an index of texts on disk, or add texts to one, for `bertsmith search INDEX`.
 
-    Texts, ids and all columns of a table are kept, their words for BM25, and vectors as float16; the vectors may be in
-    a file already (--vectors). Large indexes get cells of similar vectors (with faiss), of which a search reads as many
+    Texts, ids and all columns of a table are kept, their words for BM25, and vectors: dense or sparse as float16, those
+    of tokens as codes. With --also, one reading of the texts makes vectors of several kinds. Dense vectors may be in a
+    file already (--vectors). Large indexes get cells of similar vectors (with faiss), of which a search reads as many
     as --recall needs; that is measured when they are built. --resume continues after Ctrl-C, a crash or a full disk;
     the result is byte-identical.
     """
@@ -58,7 +59,7 @@ def join(request: "JoinIndexesRequest", json: JsonOption = False) -> None:
 def export(request: "ExportIndexRequest") -> None:
     """Write the texts of an index to a Parquet file, with ids, columns and vectors, for DuckDB and other programs.
 
-    The vectors are a fixed-size list of float32. `bertsmith index X` makes an index of such a file.
+    The vectors are the dense ones, a fixed-size list of float32. `bertsmith index X` makes an index of such a file.
     """
     from bertsmith.app.library.indexes import export_index
 

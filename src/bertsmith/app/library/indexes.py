@@ -2,20 +2,23 @@
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.core.parameters import ComputeSettings
 from bertsmith.base.core.progress import tell
 from bertsmith.base.core.requests import takes
+from bertsmith.base.core.settings import require
 from bertsmith.base.storage.files import digest_bytes, digest_file
 from bertsmith.inference.indexes import building
 from bertsmith.inference.indexes.building import IndexChange
 from bertsmith.inference.indexes.exporting import export_rows
-from bertsmith.inference.indexes.index import Index, Manifest
+from bertsmith.inference.indexes.index import Index, Manifest, VectorsRecord
+from bertsmith.inference.indexes.parts import NewVectors
 from bertsmith.inference.indexes.request import (
     CompactIndexRequest,
     ExportIndexRequest,
@@ -23,14 +26,14 @@ from bertsmith.inference.indexes.request import (
     JoinIndexesRequest,
     RemoveFromIndexRequest,
 )
-from bertsmith.inference.indexes.stored_vectors import PassageVectors, StoredVectors, has_vectors
-from bertsmith.inference.search.index import maker_of
+from bertsmith.inference.indexes.stored_vectors import PassageTokens, PassageVectors, StoredVectors, has_vectors
+from bertsmith.inference.search.index import kind_of, maker_of
 from bertsmith.inference.search.passages import Record, read_records
-from bertsmith.inference.search.request import MANIFEST
+from bertsmith.inference.search.request import DENSE, MANIFEST, TOKENS
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.files import require_place
-from bertsmith.inference.vectors.jobs import VectorJob
-from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.inference.vectors.loading import late_folder, load_embedder, load_token_embedder
+from bertsmith.inference.vectors.token_embedder import TokenEmbedder
 from bertsmith.inference.vectors.writers import VECTOR
 from bertsmith.tasks.datasets.file_text import file_text, lines_of
 from bertsmith.tasks.metrics.vectors import unit
@@ -49,35 +52,50 @@ def build_index(request: IndexRequest) -> IndexChange:
         BertsmithError: texts, vectors, model, options or folder do not fit; the message says which.
     """
     folder, path = Path(request.out), Path(request.texts)
-    extends = request.add and (request.model is None or (folder / MANIFEST).is_file())
+    models = [each for each in (request.model, *request.also) if each is not None]
+    extends = request.add and (not models or (folder / MANIFEST).is_file())
     before = Manifest.read(folder) if extends else None
-    named = request.model or (None if before is None else before.model or None)
+    if before is not None and not models:
+        models = [each.model for each in before.vectors.values() if each.model]
     sources = {"texts": _digest(path), "text_column": request.text_column or "", "encoding": request.encoding}
     stored = _stored_vectors(request)
-    job: VectorJob
+    vectors = dict[str, NewVectors]()
     if stored is None:
-        if named is None:
+        if not models:
             raise ConfigError(
                 expected="a model that makes the vectors",
                 found="none",
                 fix="name one with --model, or the vectors with --vectors",
             )
-        job = PassageVectors(_passage_embedder(request, named))
-        made_of = made_of_index(job.embedder)
-        if job.embedder.prompt:
-            tell(f"prompt of the model for passages: {job.embedder.prompt!r}")
+        for model in models:
+            embedder = _passage_embedder(request, model)
+            if (kind := kind_of(embedder)) in vectors:
+                raise ConfigError(
+                    expected=f"one model of {kind} vectors",
+                    found=f"'{vectors[kind].record.model}' and '{model}'",
+                    fix="build an index for each",
+                )
+            vectors[kind] = new_vectors(embedder, model)
+            if embedder.prompt:
+                tell(f"prompt of the model for passages: {embedder.prompt!r}")
     else:
-        job, made_of = stored, stored.made_of
         if stored.path != path:
             sources["vectors"] = digest_file(stored.path)
-        if request.model is not None or (named is not None and not made_of):
-            made_of = _checked(stored, _passage_embedder(request, named or ""), _records(request, stored))
+        require(
+            len(models) < 2,
+            expected="at most one model with vectors in a file",
+            found=len(models),
+            fix="leave --also out, or let the models make all vectors",
+        )
+        made_of = stored.made_of
+        if request.model is not None or (models and not made_of):
+            made_of = _checked(stored, _passage_embedder(request, models[0]), _records(request, stored))
+        record = VectorsRecord(model=str(models[0] if models else ""), made_of=made_of, width=stored.width)
+        vectors[DENSE] = NewVectors(job=stored, record=record)
     return building.build_index(
         folder,
         _records(request, stored),
-        job,
-        model=str(named or ""),
-        made_of=made_of,
+        vectors,
         sources=sources,
         needs_text=stored is None,
         add=request.add,
@@ -87,12 +105,21 @@ def build_index(request: IndexRequest) -> IndexChange:
     )
 
 
+def new_vectors(embedder: Embedder, model: str | Path) -> NewVectors:
+    """The vectors that an embedder makes for an index, of a model that is named so."""
+    job = (PassageTokens if isinstance(embedder, TokenEmbedder) else PassageVectors)(embedder)
+    record = VectorsRecord(model=str(model), made_of=made_of_index(embedder), width=job.width)
+    return NewVectors(job=job, record=record)
+
+
 def made_of_index(embedder: Embedder) -> dict[str, Any]:
     """What the vectors of an index depend on, for its manifest; precisions do not differ enough to matter."""
     return {name: value for name, value in maker_of(embedder).items() if name != "precision"}
 
 
 def _passage_embedder(request: IndexRequest, model: str | Path) -> Embedder:
+    if (late := late_folder(model)) is not None:
+        return load_token_embedder(late, **request.values(ComputeSettings))
     embedder = load_embedder(model, sparse=True, **request.arguments(load_embedder))
     return embedder.for_passages(request.passage_prompt)
 
@@ -133,8 +160,8 @@ def _checked(stored: StoredVectors, embedder: Embedder, records: Iterable[Record
     """What the vectors depend on if they are of a model, which is checked as far as files and texts allow."""
     made_of, recorded = made_of_index(embedder), stored.made_of
     wrong = [name for name in {**made_of, **recorded} if recorded and made_of.get(name) != recorded.get(name)]
-    if embedder.is_sparse:
-        wrong = ["dense ones, and the model makes sparse ones"]
+    if (kind := kind_of(embedder)) != DENSE:
+        wrong = [f"dense ones, and the model makes {kind} ones"]
     elif stored.width != embedder.width:
         wrong = [f"width {stored.width} instead of {embedder.width}"]
     elif not recorded:
@@ -200,27 +227,55 @@ def export_index(request: ExportIndexRequest) -> int:
     return export_rows(Index(Path(request.index)), out, replace=request.replace)
 
 
-def index_embedder(index: Index, model: str | Path | None, settings: Mapping[str, Any]) -> Embedder:
-    """The embedder for queries of an index, without their prompt.
+def index_embedders(
+    index: Index, kinds: Iterable[str], models: Sequence[str | Path], settings: Mapping[str, Any]
+) -> dict[str, Embedder]:
+    """The embedders for queries of an index, by kind, without their prompts.
 
     Args:
-        model: None for the one that the index names.
+        kinds: of vectors, which the index has.
+        models: in place of those that the index names.
         settings: of `ComputeSettings`.
 
     Raises:
         InputError: the vectors of the index are of another model or other settings.
     """
-    manifest = index.manifest
-    source, made_of = model or manifest.model, manifest.made_of
+    given = dict[str, str | Path]()
+    for model in models:
+        if (kind := _kind_in(index, model, settings)) in given:
+            raise ConfigError(
+                expected=f"one model of {kind} vectors",
+                found=f"'{given[kind]}' and '{model}'",
+                fix="leave one out",
+            )
+        given[kind] = model
+    return {kind: _index_embedder(index, kind, given.get(kind), settings) for kind in kinds}
+
+
+def _kind_in(index: Index, model: str | Path, settings: Mapping[str, Any]) -> str:
+    """The kind of vectors of an index that a model is for, as far as that can be known without loading it."""
+    kinds = [kind for kind in index.manifest.vectors if (kind == TOKENS) == (late_folder(model) is not None)]
+    if len(kinds) > 1:
+        return kind_of(load_embedder(model, characters=0, sparse=True, **settings))
+    return next(iter(kinds), index.manifest.kind)
+
+
+def _index_embedder(index: Index, kind: str, model: str | Path | None, settings: Mapping[str, Any]) -> Embedder:
+    known = index.manifest.vectors[kind]
+    source = model or known.model
     if not source:
         raise ConfigError(
             expected="a model that makes the vectors of queries",
             found=f"none, in '{index.folder}'",
             fix="name it with --model, give vectors as queries, or search by words with --method bm25",
         )
-    limits = {name: made_of[name] for name in ("pooling", "max_length") if name in made_of}
-    loaded = load_embedder(source, characters=0, sparse=True, **limits, **settings)
-    if other := differences(index, loaded):
+    loaded: Embedder
+    if kind == TOKENS and (late := late_folder(source)) is not None:
+        loaded = load_token_embedder(late, **settings)
+    else:
+        limits = {name: known.made_of[name] for name in ("pooling", "max_length") if name in known.made_of}
+        loaded = load_embedder(source, characters=0, sparse=True, **limits, **settings)
+    if other := differences(index, loaded, kind):
         raise InputError(
             expected=f"the model of the vectors in '{index.folder}'",
             found=f"another ({', '.join(other)})",
@@ -229,13 +284,15 @@ def index_embedder(index: Index, model: str | Path | None, settings: Mapping[str
     return loaded
 
 
-def differences(index: Index, embedder: Embedder) -> list[str]:
-    """What differs between the vectors of an index and those of an embedder."""
-    made_of, width = index.manifest.made_of, index.manifest.width
-    if embedder.width != width:
-        return [f"width {embedder.width} instead of {width}"]
+def differences(index: Index, embedder: Embedder, kind: str) -> list[str]:
+    """What differs between the vectors of a kind of an index and those of an embedder."""
+    if (made := kind_of(embedder)) != kind:
+        return [f"{made} vectors instead of {kind} ones"]
+    about = index.manifest.vectors[kind]
+    if embedder.width != about.width:
+        return [f"width {embedder.width} instead of {about.width}"]
     known = {name: value for name, value in maker_of(embedder).items() if name not in _OF_PASSAGES}
-    return [name for name in known if made_of and known[name] != made_of.get(name)]
+    return [name for name in known if about.made_of and known[name] != about.made_of.get(name)]
 
 
 def _digest(path: Path) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith.app.library.indexes import differences, index_embedder, made_of_index
+from bertsmith.app.library.indexes import differences, index_embedders, new_vectors
 from bertsmith.app.library.inputs import checked_texts
 from bertsmith.app.library.model import Model
 from bertsmith.app.library.reading import Reading
@@ -30,10 +30,9 @@ from bertsmith.inference.indexes.rows import ID, TEXT
 from bertsmith.inference.search.index import Vectors
 from bertsmith.inference.search.passages import Record, TextSet, row_records
 from bertsmith.inference.search.rankings import Ranking
-from bertsmith.inference.search.request import BY_WORDS, MANIFEST, VECTORS, RetrievalRequest
+from bertsmith.inference.search.request import BY_WORDS, DENSE, MANIFEST, VECTORS, RetrievalRequest
 from bertsmith.inference.search.retrieval import Retriever, TextSearch, VectorSearch
 from bertsmith.inference.vectors.embedder import NO_PROMPT, Embedder
-from bertsmith.inference.vectors.jobs import TextVectors
 from bertsmith.tasks.datasets.values import brief
 from bertsmith.tasks.encoding.row_encoder import POOLINGS
 from bertsmith.tasks.metrics.vectors import unit
@@ -97,7 +96,7 @@ class OpenIndex:
     def __init__(self, folder: Path, embedder: Embedder) -> None:
         self.folder, self._queries = folder, embedder.for_queries()
         self._index, self._state = _opened(folder)
-        prompt = self._index.manifest.made_of.get("prompt", "")
+        prompt = self._index.manifest.first.made_of.get("prompt", "")
         known = (name for name, text in embedder.prompts.items() if text == prompt)
         self._passages = embedder.varied(prompt=next(known, NO_PROMPT))
         self._reading = Reading(None, self._queries, ("embed",))
@@ -105,7 +104,7 @@ class OpenIndex:
     def read_queries(self, items: Sequence[Any]) -> list[ReadRecord]:
         """Queries, texts or vectors, as the index reads them."""
         if items and not isinstance(items[0], str):
-            width = self._index.manifest.width
+            width = self._index.manifest.first.width
             for number, vector in enumerate(items, start=1):
                 require(
                     len(vector) == width,
@@ -152,7 +151,7 @@ class OpenIndex:
 
     def _vectors(self, queries: Sequence[Any]) -> Vectors:
         """The normalized vectors of queries, float32 [Q, D]."""
-        vectors = np.empty((len(queries), self._index.manifest.width), np.float64)
+        vectors = np.empty((len(queries), self._index.manifest.first.width), np.float64)
         are_texts = [not isinstance(query, list) for query in queries]
         if texts := [query for query in queries if not isinstance(query, list)]:
             vectors[are_texts] = self._queries.embed_encoded(encoded_texts(texts, self._queries.encoder.tokenizer))[0]
@@ -191,9 +190,7 @@ class OpenIndex:
             result = building.build_index(
                 self.folder,
                 records,
-                TextVectors(self._passages),
-                model=before.model,
-                made_of=made_of_index(self._passages),
+                {DENSE: new_vectors(self._passages, before.first.model)},
                 sources={},
                 add=True,
                 recall=IndexRequest.recall,
@@ -222,7 +219,7 @@ class OpenIndex:
         """The index as it is on the disk, opened again if it was changed; as it was, if it is no longer there."""
         if file_state(self.folder / MANIFEST) not in (None, self._state):
             index, self._state = _opened(self.folder)
-            if other := differences(index, self._queries):
+            if other := differences(index, self._queries, DENSE):
                 warn(
                     f"'{self.folder}' was built again with another model ({', '.join(other)}); searches read the index "
                     "that was there before, until the models are loaded again"
@@ -258,18 +255,18 @@ def open_index(
     path = Path(folder)
     index, _ = _opened(path)
     require(
-        not index.manifest.is_sparse,
+        list(index.manifest.vectors) == [DENSE],
         expected="an index of dense vectors",
-        found=f"sparse ones in '{path}'",
+        found=f"{' and '.join(index.manifest.vectors)} ones in '{path}'",
         fix="search it with `bertsmith search`",
     )
     embedder = next((each for each in map(functools.partial(_as_in, index), models) if each is not None), None)
-    if embedder is not None and not index.manifest.made_of:
+    if embedder is not None and not index.manifest.first.made_of:
         warn(
             f"nothing says which model made the vectors of '{path}'; queries are read by the first served one of width "
             f"{embedder.width}"
         )
-    texts = Model(name, embedder=embedder or index_embedder(index, None, settings))
+    texts = Model(name, embedder=embedder or index_embedders(index, [DENSE], [], settings)[DENSE])
     opened = OpenIndex(path, texts.embedder)
     table = {SEARCH: RecordAbility(opened.read_queries, opened.search)}
     if is_changed:
@@ -293,13 +290,13 @@ def _opened(folder: Path, attempts: int = _ATTEMPTS) -> tuple[Index, FileState]:
 
 def _as_in(index: Index, model: Model) -> Embedder | None:
     """The embedder of a model with the pooling of an index, if it makes the vectors of that index."""
-    made_of = index.manifest.made_of
+    made_of = index.manifest.first.made_of
     if "embed" not in model.abilities or (made_of and "base" not in model.embedder.encoder.digests):
         return None
     embedder = model.embedder
     if made_of.get("pooling", embedder.pooling) in POOLINGS:
         embedder = embedder.varied(pooling=made_of.get("pooling"))
-    return None if differences(index, embedder) else embedder
+    return None if differences(index, embedder, DENSE) else embedder
 
 
 def _passages(index: Index) -> TextSet:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith.app.library.indexes import index_embedder
+from bertsmith.app.library.indexes import index_embedders
 from bertsmith.app.library.inputs import checked_texts
 from bertsmith.app.library.search_results import Hit, SearchResult, search_results
 from bertsmith.base.core.errors import ConfigError, InputError
@@ -24,6 +24,7 @@ from bertsmith.inference.search.index import Vectors, index_passages, index_weig
 from bertsmith.inference.search.passages import Judgements, TextSet, judgements_for, read_judgements, read_text_set
 from bertsmith.inference.search.request import (
     BY_WORDS,
+    DENSE,
     HYBRID,
     ONE_HOT,
     VECTORS,
@@ -114,7 +115,7 @@ def _asked_vectors(request: SearchPassagesRequest) -> Vectors | None:
         return None
     vectors = read_vectors(Path(queries)) if is_file else np.asarray(queries, dtype=np.float32)
     manifest = Manifest.read(Path(request.passages)) if is_index(request.passages) else None
-    is_dense = manifest is not None and not manifest.is_sparse
+    is_dense = manifest is not None and manifest.kind == DENSE
     require(
         is_dense and request.system == VECTORS and request.rerank is None,
         expected="texts as queries",
@@ -122,7 +123,7 @@ def _asked_vectors(request: SearchPassagesRequest) -> Vectors | None:
         fix="give the texts of the queries",
     )
     assert manifest is not None, "an index"
-    width = manifest.width
+    width = manifest.first.width
     if vectors.ndim != 2 or vectors.shape[1] != width or not np.isfinite(vectors).all():
         raise InputError(
             expected=f"finite vectors [queries, {width}], as wide as those in '{request.passages}'",
@@ -219,7 +220,8 @@ def _searches_of_index(
     if asked is not None:
         searches[VECTORS] = VectorSearch(index, lambda _: asked)
     elif VECTORS in systems:
-        loaded = index_embedder(index, request.model, request.values(ComputeSettings))
+        kind, models = index.manifest.kind, [] if request.model is None else [request.model]
+        loaded = index_embedders(index, [kind], models, request.values(ComputeSettings))[kind]
         embedder = loaded.for_queries(request.query_prompt)
         searches[VECTORS] = VectorSearch(index, functools.partial(query_vectors, embedder=embedder))
     if BY_WORDS in systems and request.system == VECTORS and not index.has_words:

@@ -293,14 +293,14 @@ def _searches(request: UpgradeRequest, old: Model, new: Model) -> tuple[dict[str
 def _made_of(index: Path) -> tuple[Mapping[str, Any], int]:
     """What the vectors of an index, a folder or a file of `search --index`, depend on, and their width."""
     if is_index(index):
-        manifest = Manifest.read(index)
-        if not manifest.made_of:
+        vectors = Manifest.read(index).first
+        if not vectors.made_of:
             raise InputError(
                 expected=f"an index that records its model in '{index}'",
                 found="one of vectors of which nothing is known",
                 fix="leave --index out",
             )
-        return manifest.made_of, manifest.width
+        return vectors.made_of, vectors.width
     passages = PassageIndex.load(index)
     return passages.maker, passages.vectors.shape[1]
 

@@ -1,43 +1,37 @@
 """Builds and extends indexes: rows, then words, vectors and cells, each stage resumable.
 
 The rows of all new segments are written first, which takes seconds a million, then the words of each segment, its
-vectors block by block, and its cells if it is large. Memory holds the rows of one batch, the vectors of one block, and
-the different words and the cells of one segment. Every stage is a function of the texts and the settings, so an
-interrupted build ends with the same bytes.
+vectors of each kind block by block, and what they are searched by, see `parts`. Memory holds the rows of one batch and
+a part of one segment. Every stage is a function of the texts and the settings, so an interrupted build ends with the
+same bytes.
 """
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 import os
 import shutil
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bertsmith.base.core.errors import InputError, NotFiniteError, RunError
+from bertsmith.base.core.errors import InputError, RunError
 from bertsmith.base.core.progress import Progress, counted, tell, warn
 from bertsmith.base.storage.arrays import load_array
 from bertsmith.base.storage.files import atomic_file, misfit, read_object, remove_partials, write_json
 from bertsmith.base.storage.locks import LOCK_FILE, is_unused, locked_folder
+from bertsmith.inference.indexes import parts
 from bertsmith.inference.indexes.index import SEGMENT_SHAPE, Manifest, record_of
+from bertsmith.inference.indexes.parts import NewVectors
 from bertsmith.inference.indexes.rows import ID, TEXT, Rows, write_rows
-from bertsmith.inference.indexes.segment import VECTORS, Ints, Segment, SegmentRecord
-from bertsmith.inference.indexes.sparse_vectors import SPARSE_VECTORS, TERMS, write_terms
-from bertsmith.inference.indexes.words import has_words, write_words
-from bertsmith.inference.search.cells import CELLS, LEAST_ROWS, SEED, Cells, has_faiss, write_cells
+from bertsmith.inference.indexes.segment import Ints, Segment, SegmentRecord
+from bertsmith.inference.indexes.token_vectors import CODER
 from bertsmith.inference.search.passages import Record
-from bertsmith.inference.search.request import BUILDING, MANIFEST
-from bertsmith.inference.vectors.files import VectorFile
-from bertsmith.inference.vectors.jobs import VectorJob
+from bertsmith.inference.search.request import BUILDING, MANIFEST, TOKENS
 from bertsmith.tasks.datasets.values import brief
-from bertsmith.tasks.metrics.vectors import unit
 
-_BLOCK = 2048  # texts whose vectors are computed and saved together
 _SEGMENT = "segment-{:06d}"
 _STARTED = {"made_of": {}, "sources": {}, "rows_per_segment": int, "segments": [SEGMENT_SHAPE], "columns": [str]}
 _SMALL = 2  # a segment with less than this part of the rows of a full one is joined with others
@@ -77,10 +71,8 @@ class IndexChange:
 def build_index(
     folder: Path,
     records: Iterable[Record],
-    job: VectorJob,
+    vectors: Mapping[str, NewVectors],
     *,
-    model: str,
-    made_of: Mapping[str, Any],
     sources: Mapping[str, str],
     needs_text: bool = True,
     add: bool = False,
@@ -92,9 +84,7 @@ def build_index(
 
     Args:
         records: the texts.
-        job: makes the vectors, which are normalized.
-        model: as given by the user, for the manifest; "" if it is not known.
-        made_of: what the vectors depend on.
+        vectors: by kind; the first is that of a search which names none.
         sources: what the records come from, with digests; a build resumes only with the same. Empty for records that
             cannot be given again: the next change removes what an interrupted addition has left.
         needs_text: records without text are skipped and counted.
@@ -106,38 +96,56 @@ def build_index(
         if resume and before is not None and not add:
             tell(f"'{folder}' was finished before, so nothing was read; texts are added with --add")
             return _state(before)
-        if before is not None and dict(before.made_of) != dict(made_of):
-            other = [name for name in {**made_of, **before.made_of} if before.made_of.get(name) != made_of.get(name)]
-            raise InputError(
-                expected=f"the model and settings of the vectors in '{folder}'",
-                found=f"others ({', '.join(other)})",
-                fix="use the same, or build another index",
-            )
-        if before is not None and before.width != job.width:
-            raise InputError(
-                expected=f"vectors of width {before.width}, as in '{folder}'",
-                found=f"width {job.width}",
-                fix="use the same model, or build another index",
-            )
-        plan = {"made_of": dict(made_of), "sources": dict(sources), "rows_per_segment": rows_per_segment}
+        if before is not None:
+            _require_same(folder, before, vectors)
+        made_of = {kind: dict(new.record.made_of) for kind, new in vectors.items()}
+        plan = {"made_of": made_of, "sources": dict(sources), "rows_per_segment": rows_per_segment}
         segments, columns = _rows_of(folder, records, plan, before, needs_text=needs_text)
-        segments = [dataclasses.replace(each, sparse=job.is_sparse) for each in _with_words(folder, segments)]
-        _write_vectors(folder, segments, job, plan)
-        segments = [_searchable(folder, each, recall) for each in segments]
+        segments = parts.with_words(folder, segments)
+        for kind, new in vectors.items():
+            segments = parts.with_vectors(folder, segments, kind, new, () if before is None else before.segments)
+        segments = [parts.searchable(folder, each, recall) for each in segments]
         removed: list[SegmentRecord] = []
         number = 1 if before is None else before.changes + 1
         if before is not None:
             ids = (Rows(folder / each.name).table[ID].to_pylist() for each in segments)
             removed = _without(folder, before.segments, itertools.chain.from_iterable(ids), number)[0]
         manifest = Manifest(
-            model=model,
-            made_of=made_of,
-            width=job.width,
+            vectors={kind: new.record for kind, new in vectors.items()},
             columns=columns,
             segments=[*removed, *segments],
             changes=number,
         )
         return _replaced(folder, manifest, before, added=sum(each.rows for each in segments))
+
+
+def _require_same(folder: Path, before: Manifest, vectors: Mapping[str, NewVectors]) -> None:
+    """Refuses to extend an index with vectors of other kinds, models or settings."""
+    if vectors.keys() != before.vectors.keys():
+        raise InputError(
+            expected=f"{_listed(before.vectors)} vectors, as in '{folder}'",
+            found=_listed(vectors),
+            fix="name a model for each kind, or none for those of the index",
+        )
+    for kind, new in vectors.items():
+        known, made_of = before.vectors[kind], new.record.made_of
+        other = [name for name in {**made_of, **known.made_of} if known.made_of.get(name) != made_of.get(name)]
+        if other:
+            raise InputError(
+                expected=f"the model and settings of the vectors in '{folder}'",
+                found=f"others ({', '.join(other)})",
+                fix="use the same, or build another index",
+            )
+        if known.width != new.record.width:
+            raise InputError(
+                expected=f"vectors of width {known.width}, as in '{folder}'",
+                found=f"width {new.record.width}",
+                fix="use the same model, or build another index",
+            )
+
+
+def _listed(kinds: Iterable[str]) -> str:
+    return " and ".join(kinds)
 
 
 def remove_rows(folder: Path, ids: Sequence[str]) -> IndexChange:
@@ -162,19 +170,24 @@ def compact_index(folder: Path, *, recall: float, rows_per_segment: int) -> Inde
         before = _finished(folder)
         _clean(folder, before)
         kept = [each for each in before.segments if _is_good(each, rows_per_segment)]
-        parts = [Segment(folder, each, is_searched=False) for each in before.segments if each not in kept]
-        if len(parts) == 1 and not parts[0].record.num_removed and _is_whole(parts[0].record):
-            kept, parts = list(before.segments), []
-        segments = []
-        for number, pieces in enumerate(_regrouped(parts, rows_per_segment), start=_next(before)):
+        others = [Segment(folder, each, is_searched=False) for each in before.segments if each not in kept]
+        segments = list[SegmentRecord]()
+        groups = list[list[tuple[Segment, Ints]]]()
+        for _, same in itertools.groupby(others, _coder):
+            run = list(same)
+            if len(run) == 1 and not run[0].record.num_removed and parts.is_whole(run[0].record):
+                kept.append(run[0].record)
+            else:
+                groups += _regrouped(run, rows_per_segment)
+        for number, pieces in enumerate(groups, start=_next(before)):
             name = _SEGMENT.format(number)
             (folder / name).mkdir()
             records = itertools.chain.from_iterable(part.rows.records(rows) for part, rows in pieces)
             count = write_rows(folder / name, records, before.columns)
-            is_sparse = pieces[0][0].record.sparse
-            _write_vectors_of(folder / name, before.width, {}, functools.partial(_stored, pieces), sparse=is_sparse)
-            record = _with_words(folder, [SegmentRecord(name=name, rows=count, sparse=is_sparse)])[0]
-            segments.append(_searchable(folder, record, recall))
+            for kind, about in before.vectors.items():
+                parts.copy_vectors(folder / name, kind, about.width, pieces)
+            new = SegmentRecord(name=name, rows=count, parts=tuple(before.vectors))
+            segments.append(parts.searchable(folder, parts.with_words(folder, [new])[0], recall))
         manifest = dataclasses.replace(before, segments=[*kept, *segments], changes=before.changes + 1)
         return _replaced(folder, manifest, before)
 
@@ -193,13 +206,13 @@ def join_indexes(folder: Path, sources: Sequence[Path]) -> IndexChange:
         manifests = [_finished(source) for source in sources]
         first, number = manifests[0], 1 + max(each.changes for each in manifests)
         for source, manifest in zip(sources, manifests, strict=True):
-            for name in ("made_of", "width", "columns"):
-                if getattr(manifest, name) != getattr(first, name):
-                    raise InputError(
-                        expected=f"indexes of the same model, settings and columns as '{sources[0]}'",
-                        found=f"another {'model or setting' if name == 'made_of' else name} in '{source}'",
-                        fix="leave it out, or build it again",
-                    )
+            same_vectors = _made_of(manifest) == _made_of(first)
+            if not same_vectors or manifest.columns != first.columns:
+                raise InputError(
+                    expected=f"indexes of the same model, settings and columns as '{sources[0]}'",
+                    found=f"{'other columns' if same_vectors else 'another model or setting'} in '{source}'",
+                    fix="leave it out, or build it again",
+                )
         # The segments are those of this change, and a join that is killed starts again.
         started = {"made_of": {}, "sources": {}, "rows_per_segment": 0, "segments": [], "columns": []}
         write_json(folder / BUILDING, started)
@@ -213,6 +226,11 @@ def join_indexes(folder: Path, sources: Sequence[Path]) -> IndexChange:
             joined = [*_without(folder, joined, _shared(folder, joined, added), number)[0], *added]
         manifest = dataclasses.replace(first, segments=joined, changes=number)
         return _replaced(folder, manifest, None, added=sum(each.rows for each in manifests))
+
+
+def _made_of(manifest: Manifest) -> dict[str, Any]:
+    """What the vectors of an index depend on, and their widths, by kind."""
+    return {kind: (each.made_of, each.width) for kind, each in manifest.vectors.items()}
 
 
 def _link(segment: Path, target: Path, record: SegmentRecord) -> None:
@@ -389,95 +407,6 @@ def _counted(records: Iterable[Record], progress: Progress) -> Iterator[Record]:
         progress.advance(1)
 
 
-def _with_words(folder: Path, segments: Sequence[SegmentRecord]) -> list[SegmentRecord]:
-    """The records of new segments with words, once those that are missing are written."""
-    missing = [each for each in segments if not has_words(folder / each.name)]
-    if missing:
-        with Progress("words", total=sum(each.rows for each in missing), unit="texts") as progress:
-            for segment in missing:
-                write_words(folder / segment.name, _texts(Rows(folder / segment.name), segment.rows, progress))
-    return [dataclasses.replace(each, words=True) for each in segments]
-
-
-def _texts(rows: Rows, count: int, progress: Progress) -> Iterator[str]:
-    for first in range(0, count, _BLOCK):
-        texts = rows.texts(first, min(first + _BLOCK, count))
-        yield from texts
-        progress.advance(len(texts))
-
-
-def _write_vectors(folder: Path, segments: Sequence[SegmentRecord], job: VectorJob, plan: Mapping[str, Any]) -> None:
-    """Writes the vectors of new segments, or those that are missing."""
-    counts, earlier = Counter(job.counts()), 0
-    total = sum(each.rows for each in segments)
-    with Progress("vectors", total=total, unit="texts", how=job.made_of.get("precision", "")) as progress:
-        for segment in segments:
-            rows = Rows(folder / segment.name)
-
-            def blocks(
-                start: int, rows: Rows = rows, count: int = segment.rows, earlier: int = earlier
-            ) -> Iterator[Any]:
-                progress.advance(start)
-                for first in range(start, count, _BLOCK):
-                    texts = rows.texts(first, min(first + _BLOCK, count))
-                    try:
-                        for vectors, _ in job.vectors(texts, earlier + first):
-                            yield vectors if job.is_sparse else unit(vectors)
-                    except NotFiniteError as error:
-                        raise NotFiniteError(first + error.index) from None
-                    progress.advance(len(texts))
-
-            _write_vectors_of(folder / segment.name, job.width, plan["made_of"], blocks, sparse=job.is_sparse)
-            earlier += segment.rows
-    for note in job.notes(Counter(job.counts()) - counts):
-        warn(note)
-
-
-def _write_vectors_of(
-    segment: Path, width: int, made_of: Mapping[str, Any], blocks: Callable[[int], Iterator[Any]], *, sparse: bool
-) -> None:
-    """Writes the vectors of a segment, or the rest of them.
-
-    Args:
-        blocks: the vectors from a row on, in parts.
-    """
-    with VectorFile(segment / (SPARSE_VECTORS if sparse else VECTORS), made_of, width, half=True, resume=True) as file:
-        if not file.is_complete:
-            for vectors in blocks(file.rows):
-                file.append(vectors)
-                file.commit({})
-            file.finish()
-
-
-def _searchable(folder: Path, record: SegmentRecord, recall: float) -> SegmentRecord:
-    """The record of a segment with what its vectors are searched by, if that is not the vectors themselves."""
-    if not record.sparse:
-        return _with_cells(folder, record, recall)
-    if not (folder / record.name / f"{TERMS}.arrow").exists():
-        tell(f"{record.name}: terms of {counted(record.rows, 'vector')}")
-        write_terms(folder / record.name)
-    return record
-
-
-def _with_cells(folder: Path, record: SegmentRecord, recall: float) -> SegmentRecord:
-    """The record of a segment with cells, if it is large; without faiss its rows stay in no cells, with a notice."""
-    if record.rows < LEAST_ROWS:
-        return record
-    if not has_faiss():
-        warn(
-            "faiss is not installed, so searches compare all rows; pip install 'bertsmith[index]', then `index compact`"
-        )
-        return record
-    path = folder / record.name / CELLS
-    vectors = load_array(folder / record.name / VECTORS)
-    if not path.exists():
-        tell(f"{record.name}: cells of {counted(record.rows, 'vector')}")
-        write_cells(path, vectors, SEED)
-    tuning = Cells.open(path, vectors).tuned(recall, SEED)
-    tell(f"{record.name}: searches of {counted(tuning.probes, 'cell')} find {tuning.recall:.1%} of the 10 nearest")
-    return dataclasses.replace(record, probes=tuning.probes, recall=tuning.recall)
-
-
 def _without(
     folder: Path, records: Sequence[SegmentRecord], ids: Iterable[str], number: int
 ) -> tuple[list[SegmentRecord], list[str]]:
@@ -525,12 +454,12 @@ def _state(manifest: Manifest, *, added: int = 0, removed: int = 0) -> IndexChan
 def _is_good(record: SegmentRecord, rows_per_segment: int) -> bool:
     """Whether compacting leaves a segment as it is."""
     is_large = record.rows * _SMALL >= rows_per_segment
-    return is_large and _is_whole(record) and record.num_removed * _MANY_REMOVED <= record.rows
+    return is_large and parts.is_whole(record) and record.num_removed * _MANY_REMOVED <= record.rows
 
 
-def _is_whole(record: SegmentRecord) -> bool:
-    """Whether a segment has words, and cells unless it can have none."""
-    return record.words and (record.sparse or record.probes > 0 or record.rows < LEAST_ROWS or not has_faiss())
+def _coder(segment: Segment) -> bytes:
+    """The coder of vectors of tokens, without which segments cannot be joined; empty without such vectors."""
+    return (segment.folder / CODER).read_bytes() if TOKENS in segment.vectors else b""
 
 
 def _next(manifest: Manifest | None) -> int:
@@ -551,11 +480,3 @@ def _regrouped(parts: Sequence[Segment], size: int) -> Iterator[list[tuple[Segme
                 group, room = [], size
     if group:
         yield group
-
-
-def _stored(pieces: Sequence[tuple[Segment, Ints]], first: int) -> Iterator[Any]:
-    assert not first, "a new segment"
-    for part, rows in pieces:
-        for start in range(0, len(rows), _BLOCK):
-            block = part.vectors[rows[start : start + _BLOCK]]
-            yield block if part.record.sparse else block.astype(np.float32)

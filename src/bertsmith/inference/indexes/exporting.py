@@ -1,6 +1,7 @@
 """Writes the rows of an index to one Parquet file, for other programs.
 
 The columns are id, text, the others of the index (all of them texts), and `vector`, a fixed-size list of float32.
+Vectors of other kinds than dense ones are not written.
 """
 
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import Progress
 from bertsmith.inference.indexes.index import Index
+from bertsmith.inference.search.request import DENSE
 from bertsmith.inference.vectors.files import VectorFile
 from bertsmith.inference.vectors.writers import VECTOR
 
@@ -23,15 +25,16 @@ def export_rows(index: Index, out: Path, *, replace: bool = False) -> int:
             found="one",
             fix="build the index without that column",
         )
-    if manifest.is_sparse:
+    if DENSE not in manifest.vectors:
         raise InputError(
             expected=f"dense vectors in '{index.folder}'",
-            found="sparse ones, for which Parquet has no type",
+            found=f"only {' and '.join(manifest.vectors)} ones, for which Parquet has no type",
             fix="export an index of dense vectors",
         )
+    dense = manifest.vectors[DENSE]
     if not manifest.rows:
         raise InputError(expected=f"texts in '{index.folder}'", found="none", fix="add some with --add")
-    file = VectorFile(out, manifest.made_of, manifest.width, index=True, replace=replace)
+    file = VectorFile(out, dense.made_of, dense.width, index=True, replace=replace)
     with file, Progress("exporting", total=manifest.rows, unit="texts") as progress:
         for segment in index.segments:
             numbers = segment.numbers()
@@ -39,7 +42,7 @@ def export_rows(index: Index, out: Path, *, replace: bool = False) -> int:
                 rows = numbers[start : start + _BLOCK]
                 table = segment.rows.table.take(rows)
                 columns = {name: table[name].combine_chunks() for name in index.table.schema.names}
-                file.append(segment.vectors[rows], columns)
+                file.append(segment.vectors[DENSE].stored(rows), columns)
                 file.commit({})
                 progress.advance(len(rows))
         file.finish()

@@ -4,13 +4,13 @@
 
     index.json            manifest: what made the vectors, the columns, the segments
     building.json         while rows are added: what is being added, and from what
-    segment-000000/       rows.arrow, ids.npy, vectors.npy (float16, normalized), cells.faiss if it is large, and the
-                          words of the texts, see `words`; for sparse vectors see `sparse_vectors`
+    segment-000000/       rows.arrow, ids.npy, the words of the texts, see `words`, and vectors of one or several
+                          kinds, see `segment_vectors`
 
 What is added goes to new segments, and what is removed is listed in a new file; both count once the manifest, which is
 replaced as a whole, names them. So a process that is killed leaves the last state, and no search sees half a change.
 
-Letters: Q queries, D width, k ranked rows.
+Letters: Q queries, k ranked rows.
 """
 
 import copy
@@ -30,7 +30,8 @@ from bertsmith.inference.indexes.segment import Segment, SegmentRecord
 from bertsmith.inference.indexes.words import IndexWords
 from bertsmith.inference.search.postings import TextColumn
 from bertsmith.inference.search.rankings import Ranking, merged, no_rows
-from bertsmith.inference.search.request import BUILDING, MANIFEST
+from bertsmith.inference.search.request import BUILDING, DENSE, MANIFEST, SPARSE, WORDS
+from bertsmith.tasks.metrics.token_vectors import TokenMatrix
 
 KIND = "bertsmith index"
 SEGMENT_SHAPE = {
@@ -40,14 +41,11 @@ SEGMENT_SHAPE = {
     "num_removed": int,
     "probes": int,
     "recall": float,
-    "words?": bool,
-    "sparse?": bool,
+    "parts": [str],
 }
 _SHAPE = {
     "kind": str,
-    "model": str,
-    "made_of": {"pooling?": str, "max_length?": int},
-    "width": int,
+    "vectors": {"*": {"model": str, "made_of": {"pooling?": str, "max_length?": int}, "width": int}},
     "columns": [str],
     "segments": [SEGMENT_SHAPE],
     "changes": int,
@@ -55,20 +53,32 @@ _SHAPE = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Manifest:
-    """What an index is made of.
+class VectorsRecord:
+    """Vectors of an index, as its manifest has them.
 
     Attributes:
         model: what was given as the model; a search loads it unless it is given another place. "" if none was.
         made_of: the digest of the model, pooling and other settings that the vectors depend on; empty if the vectors
             were read from a file that does not say.
-        columns: of the rows, besides id and text.
-        changes: how many times the index was changed; numbers the files of removed rows.
+        width: numbers in a vector.
     """
 
     model: str
     made_of: Mapping[str, Any]
     width: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What an index is made of.
+
+    Attributes:
+        vectors: by kind, at least one; the first is that of a search which names none.
+        columns: of the rows, besides id and text.
+        changes: how many times the index was changed; numbers the files of removed rows.
+    """
+
+    vectors: Mapping[str, VectorsRecord]
     columns: Sequence[str]
     segments: Sequence[SegmentRecord]
     changes: int = 0
@@ -86,15 +96,21 @@ class Manifest:
                 if is_started
                 else "build one with `bertsmith index`",
             )
-        values = read_json(path)
+        values = _with_parts(read_json(path))
         if (fault := misfit(values, _SHAPE)) or values["kind"] != KIND:
             raise InputError(
                 expected=f"the manifest of an index in '{path}'", found=fault or "another file", fix="restore it"
             )
         require_format(values, path)
-        segments = [record_of(each) for each in values["segments"]]
-        known = ("model", "made_of", "width", "columns", "changes")
-        return Manifest(segments=segments, **{name: values[name] for name in known})
+        return Manifest(
+            vectors={
+                kind: VectorsRecord(**{name: about[name] for name in ("model", "made_of", "width")})
+                for kind, about in values["vectors"].items()
+            },
+            columns=values["columns"],
+            segments=[record_of(each) for each in values["segments"]],
+            changes=values["changes"],
+        )
 
     def write(self, folder: Path) -> None:
         """Writes the manifest, which makes it the state of the index."""
@@ -106,9 +122,14 @@ class Manifest:
         return sum(each.rows - each.num_removed for each in self.segments)
 
     @property
-    def is_sparse(self) -> bool:
-        """Whether its vectors are sparse."""
-        return any(each.sparse for each in self.segments)
+    def kind(self) -> str:
+        """The kind of its vectors; of several, the first."""
+        return next(iter(self.vectors))
+
+    @property
+    def first(self) -> VectorsRecord:
+        """Its vectors of that kind."""
+        return self.vectors[self.kind]
 
     @property
     def recall(self) -> float:
@@ -117,9 +138,25 @@ class Manifest:
 
 
 def record_of(values: Mapping[str, Any]) -> SegmentRecord:
-    """The record of a segment in a file of its index; what older files do not have has its default."""
-    names = [field.name for field in dataclasses.fields(SegmentRecord) if field.name in values]
-    return SegmentRecord(**{name: values[name] for name in names})
+    """The record of a segment in a file of its index."""
+    names = [field.name for field in dataclasses.fields(SegmentRecord)]
+    return SegmentRecord(**{**{name: values[name] for name in names}, "parts": tuple(values["parts"])})
+
+
+def _with_parts(values: Any) -> Any:
+    """A manifest in which vectors have kinds; that of an older version has vectors of one kind, which it does not name.
+
+    A damaged one is returned as it is.
+    """
+    about = ("model", "made_of", "width")
+    if not isinstance(values, dict) or not values.keys() >= {*about, "segments"} or "vectors" in values:
+        return values
+    segments = values["segments"]
+    if not isinstance(segments, list) or not all(isinstance(each, dict) for each in segments):
+        return values
+    kind = SPARSE if any(each.get("sparse") for each in segments) else DENSE
+    parts = [{**each, "parts": [*([WORDS] if each.get("words") else ()), kind]} for each in segments]
+    return {**values, "vectors": {kind: {name: values[name] for name in about}}, "segments": parts}
 
 
 class Index:
@@ -148,15 +185,17 @@ class Index:
         index._where, index._exact = conditions(where, self.table.schema.names), exact
         return index
 
-    def search(self, queries: Any, top: int) -> Ranking:
-        """The nearest rows of each query by cosine, or the product of sparse vectors.
+    def search(self, queries: Any, top: int, kind: str | None = None) -> Ranking:
+        """The best rows for each query by vectors.
 
         Args:
-            queries: [Q, D], normalized, or a sparse matrix.
+            queries: their vectors: an array of normalized ones, a sparse matrix, or vectors of tokens.
+            kind: of the vectors; None for that of the manifest.
         """
-        top = max(1, min(top, len(self.ids)))
-        rankings = [each.search(queries, top, self._where, exact=self._exact) for each in self.segments]
-        return merged([no_rows(queries.shape[0]), *rankings], [0, *self._starts], top)
+        top, kind = max(1, min(top, len(self.ids))), kind or self.manifest.kind
+        rankings = [each.search(kind, queries, top, self._where, exact=self._exact) for each in self.segments]
+        count = len(queries) if isinstance(queries, TokenMatrix) else queries.shape[0]
+        return merged([no_rows(count), *rankings], [0, *self._starts], top)
 
     @property
     def has_words(self) -> bool:

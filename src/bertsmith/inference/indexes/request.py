@@ -8,6 +8,7 @@ from typing import Annotated
 from bertsmith.base.core.parameters import MODEL, ComputeSettings, optional
 from bertsmith.base.core.requests import Request, path_field
 from bertsmith.base.core.settings import Help, help_field, require
+from bertsmith.inference.search.request import ALSO_FOR_INDEX
 from bertsmith.text.documents.encodings import TableEncoding
 
 _RECALL = Help(
@@ -20,7 +21,7 @@ _OUT = Help("the folder of the index", metavar="INDEX", path="the index", kind=P
 
 @dataclasses.dataclass(frozen=True)
 class IndexRequest(Request, ComputeSettings, TableEncoding):
-    """Texts, a model, and the index of the texts' vectors."""
+    """Texts, one model or several, and the index of the texts' vectors."""
 
     texts: Annotated[
         str | Path,
@@ -35,6 +36,7 @@ class IndexRequest(Request, ComputeSettings, TableEncoding):
     out: Annotated[str | Path, _OUT]
     _: dataclasses.KW_ONLY
     model: str | Path | None = optional(None, dataclasses.replace(MODEL, help=f"{MODEL.help} [that of the index]"))
+    also: Sequence[str | Path] = optional((), ALSO_FOR_INDEX)
     vectors: str | Path | None = path_field(
         "the vectors of the texts, row by row: .npy, or .parquet with a column `vector`; no model is needed then"
     )

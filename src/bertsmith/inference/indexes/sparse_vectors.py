@@ -19,6 +19,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from bertsmith.inference.indexes.rows import refused_if_damaged
+from bertsmith.inference.indexes.segment_vectors import SegmentVectors
 from bertsmith.inference.search.postings import Floats, Mask, Postings, Summand, Term, best_rows, write_weights
 from bertsmith.inference.search.rankings import Ranking, joined
 
@@ -63,6 +64,27 @@ class SparseRows:
         """All rows in order."""
         for start in range(0, self.shape[0], _BLOCK):
             yield self[np.arange(start, min(start + _BLOCK, self.shape[0]))]
+
+
+class SparseVectors(SegmentVectors):
+    """Sparse vectors that are compared by their products.
+
+    Args:
+        is_searched: the inverted file is opened; otherwise the rows can be read.
+    """
+
+    def __init__(self, folder: Path, rows: int, *, is_searched: bool) -> None:
+        self._num_rows, self._rows = rows, SparseRows(folder)
+        self._terms = Postings(folder, TERMS) if is_searched else None
+
+    def search(self, queries: Any, top: int, allowed: Mask | None, *, exact: bool = False) -> Ranking:
+        """See `SegmentVectors`; rows without a term of the query are not ranked."""
+        assert self._terms is not None, "opened to be searched"
+        return nearest_by_terms(self._terms, queries, self._num_rows, top, allowed)
+
+    def stored(self, rows: npt.NDArray[np.int64]) -> sp.csr_matrix:
+        """See `SegmentVectors`."""
+        return self._rows[rows]
 
 
 def write_terms(folder: Path) -> None:

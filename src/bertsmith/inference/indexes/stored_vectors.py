@@ -13,6 +13,7 @@ from bertsmith.inference.search.index import as_compared
 from bertsmith.inference.vectors.changes import is_vector, read_vectors, require_finite
 from bertsmith.inference.vectors.files import made_of_vectors
 from bertsmith.inference.vectors.jobs import TextVectors, VectorJob
+from bertsmith.inference.vectors.token_embedder import TokenEmbedder
 from bertsmith.inference.vectors.writers import VECTOR, Columns, Vectors
 
 # What the record of a vector file has besides the settings that decide the direction of a vector.
@@ -26,6 +27,16 @@ class PassageVectors(TextVectors):
         """See `VectorJob`."""
         for vectors, columns in super().vectors(texts, first):
             yield as_compared(vectors, self.embedder) if self.is_sparse else vectors, columns
+
+
+class PassageTokens(TextVectors):
+    """The vectors of the tokens of the texts of an index, see `TokenMatrix`."""
+
+    embedder: TokenEmbedder
+
+    def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[Any, Columns]]:
+        """See `VectorJob`."""
+        yield self.embedder.documents(texts), {}
 
 
 class StoredVectors(VectorJob):

@@ -28,8 +28,10 @@ from bertsmith.base.storage.locks import locked_file
 from bertsmith.inference.search.cells import LEAST_ROWS, Cells, cells_as_bytes, require_faiss
 from bertsmith.inference.search.inverted_index import InvertedIndex
 from bertsmith.inference.search.rankings import Ranking, nearest_vectors
+from bertsmith.inference.search.request import DENSE, SPARSE, TOKENS
 from bertsmith.inference.vectors.changes import VectorChange
 from bertsmith.inference.vectors.embedder import BLOCK, EitherVectors, Embedder
+from bertsmith.inference.vectors.token_embedder import TokenEmbedder
 from bertsmith.tasks.metrics.vectors import unit
 from bertsmith.text.tokenizers.pack import truncation_note
 
@@ -221,6 +223,11 @@ def _warn_of_cuts(kind: str, embedder: Embedder, texts_before: int, tokens_befor
 def _keys(texts: Sequence[str]) -> Keys:
     digests = b"".join(hashlib.blake2b(text.encode("utf-8"), digest_size=_KEY_BYTES).digest() for text in texts)
     return np.frombuffer(digests, dtype=np.uint8).reshape(-1, _KEY_BYTES)
+
+
+def kind_of(embedder: Embedder) -> str:
+    """The kind of vectors that an embedder makes."""
+    return TOKENS if isinstance(embedder, TokenEmbedder) else SPARSE if embedder.is_sparse else DENSE
 
 
 def maker_of(embedder: Embedder, change: VectorChange | None = None) -> dict[str, Any]:

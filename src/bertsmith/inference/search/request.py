@@ -16,12 +16,19 @@ from bertsmith.text.documents.forms import FORMS
 
 VECTORS, BY_WORDS, HYBRID, TF_IDF, ONE_HOT = SYSTEMS = ("vectors", "bm25", "hybrid", "tf-idf", "one-hot")
 WORDS_ALONE = (BY_WORDS, TF_IDF, ONE_HOT)  # these need no model
+DENSE, SPARSE, TOKENS, WORDS = KINDS = ("dense", "sparse", "tokens", "words")  # what an index is searched by
 DEPTH = 100  # passages that are fused or re-ranked by default, and that recall@100 counts
 MANIFEST, BUILDING = "index.json", "building.json"  # the files by which the folder of an index is known
 JUDGED_BY = ("ids", "places")
 METHODS = ("k-means", "agglomerative")
 CENTROID, NEAREST = SENSE_METHODS = ("centroid", "nearest")
 
+ALSO_FOR_INDEX = Help(
+    "a further model, for vectors of another kind: dense, sparse (SPLADE) or of tokens (ColBERT); repeatable",
+    metavar="DIR",
+    path="also",
+    kind=list[str],
+)
 _TOP = Help("passages per query", least=1)
 _JUDGED_BY = Help("how judgements refer to queries [ids if they match]", metavar="|".join(JUDGED_BY), choices=JUDGED_BY)
 # Not checked with the other types: columns of tables and arrays are read too.

@@ -8,16 +8,20 @@ section 3.3.
 
 import dataclasses
 import math
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.cluster import MiniBatchKMeans
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
+from bertsmith.base.storage.files import atomic_file
 from bertsmith.tasks.metrics.token_vectors import TokenMatrix
 from bertsmith.tasks.metrics.vectors import unit
 
 Vectors = npt.NDArray[np.float32]
 BITS = (1, 2)
+_NUMBER_BYTES = 4
 _LEAST_VECTORS = 8  # of a sample, for each centroid
 _BLOCK = 2**14  # vectors that are compared with all centroids at a time
 _EPOCHS = 20
@@ -45,6 +49,8 @@ class TokenCoder:
 
         There are about 16 sqrt(total) centroids, a power of 2, as in ColBERTv2, or as many as the sample allows.
         """
+        from sklearn.cluster import MiniBatchKMeans
+
         assert bits in BITS, bits
         wanted = 2 ** int(math.log2(16 * math.sqrt(max(total, 1))))
         count = max(1, min(wanted, len(sample) // _LEAST_VECTORS))
@@ -56,6 +62,28 @@ class TokenCoder:
         return TokenCoder(
             centroids=centroids, borders=borders.astype(np.float32), values=values.astype(np.float32), bits=bits
         )
+
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes of a vector in `TokenCodes.stored`."""
+        return int(_NUMBER_BYTES + math.ceil(self.centroids.shape[1] * self.bits / 8))
+
+    def save(self, path: Path) -> None:
+        """Writes the coder to a .safetensors file, atomically."""
+        tensors = {"centroids": self.centroids, "borders": self.borders, "values": self.values}
+        with atomic_file(path) as file:
+            file.write(save(tensors, metadata={"bits": str(self.bits)}))
+
+    @staticmethod
+    def load(path: Path) -> "TokenCoder":
+        """The coder in a file; a ValueError or OSError if it is damaged."""
+        try:
+            with safe_open(path, framework="numpy") as file:
+                bits = int((file.metadata() or {})["bits"])
+                tensors = {name: file.get_tensor(name) for name in ("centroids", "borders", "values")}
+        except (SafetensorError, KeyError) as error:
+            raise ValueError(str(error)) from None
+        return TokenCoder(**tensors, bits=bits)
 
     def encode(self, matrix: TokenMatrix) -> "TokenCodes":
         """The codes of the vectors of some texts."""
@@ -90,6 +118,18 @@ class TokenCodes:
         bits = np.unpackbits(self.left[part], axis=1, count=width * coder.bits).reshape(-1, width, coder.bits)
         ranges = (bits << np.arange(coder.bits, dtype=np.uint8)).sum(axis=2)
         return unit(coder.centroids[self.numbers[part]] + coder.values[ranges])
+
+    @property
+    def stored(self) -> npt.NDArray[np.uint8]:
+        """The number of the centroid in four bytes, and the ranges, of each vector, uint8 [T, bytes]."""
+        numbers = np.ascontiguousarray(self.numbers, dtype="<u4").view(np.uint8).reshape(-1, _NUMBER_BYTES)
+        return np.hstack([numbers, self.left])
+
+    @staticmethod
+    def of_stored(coder: TokenCoder, stored: npt.NDArray[np.uint8], lengths: npt.NDArray[np.int64]) -> "TokenCodes":
+        """The codes that `stored` gave."""
+        numbers = np.ascontiguousarray(stored[:, :_NUMBER_BYTES]).view("<u4").reshape(-1)
+        return TokenCodes(coder, numbers, stored[:, _NUMBER_BYTES:], lengths)
 
     @property
     def nbytes(self) -> int:

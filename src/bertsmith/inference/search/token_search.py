@@ -49,7 +49,7 @@ class TokenIndex:
             bits: of each number, as codes; None for half precision.
         """
         before, most = (embedder.cut_texts, embedder.cut_tokens), MOST_MEMORY * memory_bytes()
-        coder = None if bits is None else _coder_of(texts, embedder, bits)
+        coder = None if bits is None else coder_of(texts, embedder, bits)
         parts: list[Documents] = []
         size = 0
         how = embedder.encoder.runtime.precision
@@ -75,22 +75,29 @@ class TokenIndex:
 
     def search(self, queries: Sequence[str], top: int) -> Ranking:
         """The best `top` passages of each query; each passage is compared."""
-        embedder = self.embedder
-        before = embedder.cut_texts, embedder.cut_tokens
-        parts = []
+        asked, parts = query_tokens(queries, self.embedder), []
         with Progress("comparing tokens", total=len(queries), unit="queries", least=1.0) as progress:
             for start in range(0, len(queries), _QUERIES):
-                asked = embedder.queries(queries[start : start + _QUERIES])
-                scores = [max_sim(asked, part, is_mean=embedder.recipe.is_mean) for part in self.parts]
-                parts.append(best(np.hstack(scores), top))
-                progress.advance(len(asked))
-        if cut := embedder.cut_texts - before[0]:
-            most = embedder.most(embedder.recipe.queries)
-            warn(truncation_note("queries", most, cut, embedder.cut_tokens - before[1]))
+                some = asked.select(np.arange(start, min(start + _QUERIES, len(queries))))
+                parts.append(best(np.hstack([max_sim(some, part) for part in self.parts]), top))
+                progress.advance(len(some))
         return joined(parts)
 
 
-def _coder_of(texts: Sequence[str], embedder: TokenEmbedder, bits: int) -> "TokenCoder":
+def query_tokens(queries: Sequence[str], embedder: TokenEmbedder) -> TokenMatrix:
+    """The vectors of queries, whose `max_sim` is the score of the model; warns how many were truncated."""
+    before = embedder.cut_texts, embedder.cut_tokens
+    asked = embedder.queries(queries)
+    if cut := embedder.cut_texts - before[0]:
+        most = embedder.most(embedder.recipe.queries)
+        warn(truncation_note("queries", most, cut, embedder.cut_tokens - before[1]))
+    if not embedder.recipe.is_mean:
+        return asked
+    sizes = np.repeat(asked.lengths, asked.lengths)[:, None]
+    return TokenMatrix(np.asarray(asked.vectors / sizes, dtype=np.float32), asked.lengths)
+
+
+def coder_of(texts: Sequence[str], embedder: TokenEmbedder, bits: int) -> "TokenCoder":
     """The coder for the vectors of some passages, fitted to those of a sample."""
     from bertsmith.inference.search.token_codes import TokenCoder
 

@@ -15,7 +15,7 @@ from typing import Any
 from bertsmith.base.core.errors import InputError, RunError
 from bertsmith.base.storage.files import FORMAT, misfit, read_json, require_format, write_json
 from bertsmith.base.storage.outputs import TOKEN_LINES, VECTOR_RECORD, VECTORS, FileKind, require_output
-from bertsmith.inference.vectors.writers import Columns, Vectors, writer_for
+from bertsmith.inference.vectors.writers import Columns, VectorWriter, writer_for
 
 _WRITING, _WHOLE = "writing", "whole"
 # What is read of the state of a file, see `misfit`.
@@ -35,6 +35,7 @@ class VectorFile:
         made_of: what the vectors depend on (model, settings, input), for JSON. A file resumes only if this is the same.
         index: there are columns in addition to the vectors; a .parquet file may have some in any case.
         resume: resume a partial file; start a new one if there is none.
+        writer: None for that of the extension.
 
     Attributes:
         done: the last value passed to `commit`; empty at the start.
@@ -51,11 +52,12 @@ class VectorFile:
         index: bool = False,
         resume: bool = False,
         replace: bool = False,
+        writer: type[VectorWriter] | None = None,
     ) -> None:
         require_place(path, index=index, resume=resume, replace=replace)
         self.path = path
         self.made_of = {**made_of, "width": width, "numbers": "float16" if half else "float32"}
-        self.writer = writer_for(path)(path, width, half=half, index=index)
+        self.writer = (writer or writer_for(path))(path, width, half=half, index=index)
         self.record_path = _record_path(path)
         self.state_path = _state_path(path)
         self.done: dict[str, Any] = {}
@@ -84,8 +86,8 @@ class VectorFile:
         """The number of vectors written."""
         return self._position.get("rows", 0) if self.is_complete else self.writer.rows
 
-    def append(self, vectors: Vectors, columns: Columns | None = None) -> None:
-        """Writes vectors [r, width]; they count after `commit`.
+    def append(self, vectors: Any, columns: Columns | None = None) -> None:
+        """Writes vectors of r rows, see `VectorWriter.append`; they count after `commit`.
 
         Args:
             columns: arrays of r values, with the same names in every call.

@@ -77,6 +77,11 @@ class TokenEmbedder(Embedder):
         """This embedder, of whose vectors nothing is pooled."""
         return self
 
+    @property
+    def settings(self) -> dict[str, object]:
+        """See `Embedder`."""
+        return {**super().settings, "late": self.recipe.digest}
+
     def most(self, side: TextSide) -> int:
         """The maximum tokens of a query or a document, special tokens included."""
         return side.max_length or self.encoder.model.max_tokens

@@ -328,6 +328,56 @@ class NpzWriter(_GrowingFiles):
         return entries, entries, position.get("rows", 0)
 
 
+class CodesWriter(_GrowingFiles):
+    """Writes the codes of the vectors of the tokens of texts, see `TokenCodes`: X.npy, and where each text ends.
+
+    X.npy is uint8 [vectors, width], and X-ends.npy int64 [rows].
+    """
+
+    def __init__(self, path: Path, width: int, *, half: bool = False, index: bool = False) -> None:
+        super().__init__(path, width, half=half, index=index)
+        ends = path.with_name(f"{path.stem}-ends.npy")
+        self._places = {target.with_name(f"{target.name}.partial"): target for target in (path, ends)}
+        self._vectors = 0
+
+    def begin(self, position: Position) -> None:
+        """See `VectorWriter`."""
+        self.rows, self._vectors = position.get("rows", 0), position.get("vectors", 0)
+        sizes = (self._vectors * self.width, self.rows * 8)
+        for partial, size, header in zip(self._places, sizes, self._headers(), strict=True):
+            self._open(partial, len(header) + size if self.rows else 0)
+            if not self.rows:
+                self._files[-1].write(header)
+
+    def append(self, vectors: Any, columns: Columns) -> None:
+        """See `VectorWriter`; the vectors are codes of r texts."""
+        ends = self._vectors + np.cumsum(vectors.lengths)
+        self._files[0].write(np.ascontiguousarray(vectors.stored).data)
+        self._files[1].write(ends.astype("<i8").data)
+        self.rows += len(ends)
+        self._vectors += len(vectors.numbers)
+
+    def whole(self) -> dict[str, int]:
+        """See `VectorWriter`."""
+        self._sync()
+        return {"rows": self.rows, "vectors": self._vectors}
+
+    def end(self, position: Position) -> None:
+        """See `VectorWriter`."""
+        self.rows, self._vectors = position["rows"], position["vectors"]
+        for (partial, target), header in zip(self._places.items(), self._headers(), strict=True):
+            if partial.exists():
+                with open(partial, "r+b") as file:
+                    file.write(header)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(partial, target)
+
+    def _headers(self) -> tuple[bytes, bytes]:
+        codes = array_header((self._vectors, self.width), np.dtype(np.uint8))
+        return codes, array_header((self.rows,), np.dtype("<i8"))
+
+
 def _entry(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
     """An array in an archive, with the same date whenever it is written."""
     return archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True)

@@ -12,6 +12,7 @@ PyLate.
 """
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ import numpy.typing as npt
 from safetensors.numpy import save
 
 from bertsmith.base.core.errors import CheckpointError
-from bertsmith.base.storage.files import atomic_file, read_object, write_json
+from bertsmith.base.storage.files import atomic_file, digest_bytes, read_object, write_json
 from bertsmith.models.checkpoints.sentence_transformers import (
     ABOUT,
     DOCUMENT,
@@ -118,6 +119,13 @@ class LateRecipe:
     normalizes: bool = True
     is_mean: bool = False
     lowercase: bool = False
+
+    @property
+    def digest(self) -> str:
+        """That of all that its vectors depend on besides the encoder."""
+        arrays = [np.asarray(each, dtype=np.float32).tobytes() for each in (self.weight, self.bias) if each is not None]
+        others = dataclasses.replace(self, encoder=Path(), weight=np.empty(0, np.float32), bias=None)
+        return digest_bytes(b"".join([*arrays, json.dumps(dataclasses.asdict(others), default=str).encode()]))
 
 
 def is_late_interaction(folder: Path) -> bool:
