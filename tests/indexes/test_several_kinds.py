@@ -13,6 +13,7 @@ from bertsmith.app.library.indexes import index_embedders
 from bertsmith.base.core.errors import BertsmithError, InputError
 from bertsmith.inference.indexes import parts, token_vectors
 from bertsmith.inference.indexes.index import Index, Manifest
+from bertsmith.inference.indexes.stored_vectors import PassageTokens
 from bertsmith.inference.search.index import query_vectors
 from bertsmith.inference.search.request import DENSE, SPARSE, TOKENS
 from bertsmith.inference.search.token_search import query_tokens
@@ -131,7 +132,7 @@ def test_joined_indexes_keep_the_codes_of_each(whole: Path, models: Sequence[Pat
     [
         (Embedder, "embed", 3),
         (Embedder, "embed_sparse", 2),
-        (parts, "coder_of", 0),
+        (PassageTokens, "coder", 0),
         (parts, "copy_coder", 0),
         (TokenEmbedder, "documents", 3),
         (parts, "write_terms", 1),

@@ -16,8 +16,9 @@ from bertsmith import export_index
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.randomness import generator
 from bertsmith.inference.indexes import building, parts, sparse_vectors
-from bertsmith.inference.indexes.index import Index, VectorsRecord
+from bertsmith.inference.indexes.index import Index
 from bertsmith.inference.indexes.parts import NewVectors
+from bertsmith.inference.indexes.segment import VectorsRecord
 from bertsmith.inference.search.passages import Record
 from bertsmith.inference.search.postings import Postings, write_weights
 from bertsmith.inference.search.rankings import NO_PASSAGE

@@ -17,7 +17,7 @@ from bertsmith.base.storage.files import digest_bytes, digest_file
 from bertsmith.inference.indexes import building
 from bertsmith.inference.indexes.building import IndexChange
 from bertsmith.inference.indexes.exporting import export_rows
-from bertsmith.inference.indexes.index import Index, Manifest, VectorsRecord
+from bertsmith.inference.indexes.index import Index, Manifest
 from bertsmith.inference.indexes.parts import NewVectors
 from bertsmith.inference.indexes.request import (
     CompactIndexRequest,
@@ -26,6 +26,7 @@ from bertsmith.inference.indexes.request import (
     JoinIndexesRequest,
     RemoveFromIndexRequest,
 )
+from bertsmith.inference.indexes.segment import VectorsRecord
 from bertsmith.inference.indexes.stored_vectors import PassageTokens, PassageVectors, StoredVectors, has_vectors
 from bertsmith.inference.search.index import kind_of, maker_of
 from bertsmith.inference.search.passages import Record, read_records

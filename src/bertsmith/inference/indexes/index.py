@@ -26,7 +26,7 @@ from bertsmith.base.core.errors import InputError
 from bertsmith.base.storage.files import FORMAT, misfit, read_json, require_format, write_json
 from bertsmith.inference.indexes.filters import conditions
 from bertsmith.inference.indexes.rows import ID, TEXT
-from bertsmith.inference.indexes.segment import Segment, SegmentRecord
+from bertsmith.inference.indexes.segment import Segment, SegmentRecord, VectorsRecord
 from bertsmith.inference.indexes.words import IndexWords
 from bertsmith.inference.search.postings import TextColumn
 from bertsmith.inference.search.rankings import Ranking, merged, no_rows
@@ -50,22 +50,6 @@ _SHAPE = {
     "segments": [SEGMENT_SHAPE],
     "changes": int,
 }
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class VectorsRecord:
-    """Vectors of an index, as its manifest has them.
-
-    Attributes:
-        model: what was given as the model; a search loads it unless it is given another place. "" if none was.
-        made_of: the digest of the model, pooling and other settings that the vectors depend on; empty if the vectors
-            were read from a file that does not say.
-        width: numbers in a vector.
-    """
-
-    model: str
-    made_of: Mapping[str, Any]
-    width: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

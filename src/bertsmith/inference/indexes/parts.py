@@ -8,29 +8,29 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from bertsmith.base.core.errors import NotFiniteError
 from bertsmith.base.core.progress import Progress, counted, tell, warn
 from bertsmith.base.storage.arrays import load_array
 from bertsmith.base.storage.files import atomic_file
-from bertsmith.inference.indexes.index import VectorsRecord
 from bertsmith.inference.indexes.rows import TEXT, Rows, refused_if_damaged
-from bertsmith.inference.indexes.segment import Ints, Segment, SegmentRecord
+from bertsmith.inference.indexes.segment import Ints, Segment, SegmentRecord, VectorsRecord
 from bertsmith.inference.indexes.segment_vectors import VECTORS
 from bertsmith.inference.indexes.sparse_vectors import SPARSE_VECTORS, TERMS, write_terms
-from bertsmith.inference.indexes.stored_vectors import PassageTokens
-from bertsmith.inference.indexes.token_vectors import BITS, CODER, TOKEN_VECTORS
+from bertsmith.inference.indexes.token_vectors import CODER, TOKEN_VECTORS
 from bertsmith.inference.indexes.words import has_words, write_words
 from bertsmith.inference.search.cells import CELLS, LEAST_ROWS, SEED, Cells, has_faiss, write_cells
 from bertsmith.inference.search.postings import TextColumn
 from bertsmith.inference.search.request import DENSE, SPARSE, TOKENS, WORDS
 from bertsmith.inference.search.token_codes import TokenCoder
-from bertsmith.inference.search.token_search import coder_of
 from bertsmith.inference.vectors.files import VectorFile
-from bertsmith.inference.vectors.jobs import VectorJob
 from bertsmith.inference.vectors.writers import CodesWriter
 from bertsmith.tasks.metrics.vectors import unit
+
+if TYPE_CHECKING:
+    from bertsmith.inference.indexes.stored_vectors import PassageTokens
+    from bertsmith.inference.vectors.jobs import VectorJob
 
 _BLOCK = 2048  # texts whose vectors are computed and saved together
 _FILES = {DENSE: VECTORS, SPARSE: SPARSE_VECTORS, TOKENS: TOKEN_VECTORS}
@@ -40,7 +40,7 @@ _FILES = {DENSE: VECTORS, SPARSE: SPARSE_VECTORS, TOKENS: TOKEN_VECTORS}
 class NewVectors:
     """Vectors that are made for an index: how, and what its manifest says of them."""
 
-    job: VectorJob
+    job: "VectorJob"
     record: VectorsRecord
 
 
@@ -97,19 +97,18 @@ def with_vectors(
 
 
 def _encoding(
-    folder: Path, segments: Sequence[SegmentRecord], kind: str, job: VectorJob, earlier: Sequence[SegmentRecord]
+    folder: Path, segments: Sequence[SegmentRecord], kind: str, job: "VectorJob", earlier: Sequence[SegmentRecord]
 ) -> Callable[[Any], Any]:
     """Returns the vectors of a job as they are stored; writes the coder of each segment if they are of tokens."""
     if kind == SPARSE:
         return lambda vectors: vectors
     if kind == DENSE:
         return unit
-    assert isinstance(job, PassageTokens), "vectors of tokens"
     source = folder / (earlier or segments)[0].name
     if not (source / CODER).exists():
         tell("fitting centroids to vectors of tokens")
         texts = TextColumn(Rows(source).table[TEXT])
-        coder_of(texts, job.embedder, BITS).save(source / CODER)
+        cast("PassageTokens", job).coder(texts).save(source / CODER)
     copy_coder(source, [folder / each.name for each in segments])
     with refused_if_damaged(source):
         return TokenCoder.load(source / CODER).encode

@@ -48,6 +48,22 @@ class SegmentRecord:
     parts: tuple[str, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VectorsRecord:
+    """Vectors of an index, as its manifest has them.
+
+    Attributes:
+        model: what was given as the model; a search loads it unless it is given another place. "" if none was.
+        made_of: the digest of the model, pooling and other settings that the vectors depend on; empty if the vectors
+            were read from a file that does not say.
+        width: numbers in a vector.
+    """
+
+    model: str
+    made_of: Mapping[str, Any]
+    width: int
+
+
 class Segment:
     """A segment whose files are open, so that a change of the index that removes them does not disturb a search.
 

@@ -9,7 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bertsmith.base.core.errors import InputError
+from bertsmith.inference.indexes.token_vectors import BITS
 from bertsmith.inference.search.index import as_compared
+from bertsmith.inference.search.token_codes import TokenCoder
+from bertsmith.inference.search.token_search import coder_of
 from bertsmith.inference.vectors.changes import is_vector, read_vectors, require_finite
 from bertsmith.inference.vectors.files import made_of_vectors
 from bertsmith.inference.vectors.jobs import TextVectors, VectorJob
@@ -37,6 +40,10 @@ class PassageTokens(TextVectors):
     def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[Any, Columns]]:
         """See `VectorJob`."""
         yield self.embedder.documents(texts), {}
+
+    def coder(self, texts: Sequence[str]) -> TokenCoder:
+        """The coder for vectors of texts like these."""
+        return coder_of(texts, self.embedder, BITS)
 
 
 class StoredVectors(VectorJob):
