@@ -39,9 +39,9 @@ OPTIONAL = {
 # Slow to import and rarely needed: imported inside the functions that use them.
 SLOW = {
     "scipy.optimize", "scipy.special", "scipy.stats", "huggingface_hub",
-    "scipy.linalg", "scipy.sparse", "threadpoolctl",
+    "scipy.linalg", "scipy.sparse", "sklearn.cluster", "threadpoolctl",
     "torch.distributed.device_mesh", "torch.distributed.fsdp", "torch.distributed.tensor",
-    "bertsmith.inference.predictors.zero_shot", "bertsmith.inference.search.token_codes",
+    "bertsmith.inference.predictors.zero_shot",
     "bertsmith.recipes.finetuning.baselines", "bertsmith.recipes.finetuning.cheaper",
     "bertsmith.recipes.finetuning.folds",
     "bertsmith.recipes.finetuning.linear_start", "bertsmith.recipes.adaptation.task_text",

@@ -5,7 +5,6 @@ Letters: Q queries, P passages, k ranked passages.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,15 +13,13 @@ from bertsmith.base.core.progress import Progress, amount, warn
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.machine.runtime import memory_bytes
 from bertsmith.inference.search.rankings import Ranking, best, joined
+from bertsmith.inference.search.token_codes import TokenCoder
 from bertsmith.inference.vectors.embedder import BLOCK
 from bertsmith.inference.vectors.token_embedder import TokenEmbedder
 from bertsmith.tasks.encoding.row_encoder import MOST_MEMORY
 from bertsmith.tasks.metrics.token_vectors import Documents, TokenMatrix, max_sim
 from bertsmith.text.tokenizers.encoded import Encoded
 from bertsmith.text.tokenizers.pack import truncation_note
-
-if TYPE_CHECKING:
-    from bertsmith.inference.search.token_codes import TokenCoder
 
 _REMEMBERED = 2**28  # bytes of vectors of passages that were scored
 _SAMPLE = 1024  # passages that centroids are fitted to
@@ -97,10 +94,8 @@ def query_tokens(queries: Sequence[str], embedder: TokenEmbedder) -> TokenMatrix
     return TokenMatrix(np.asarray(asked.vectors / sizes, dtype=np.float32), asked.lengths)
 
 
-def coder_of(texts: Sequence[str], embedder: TokenEmbedder, bits: int) -> "TokenCoder":
+def coder_of(texts: Sequence[str], embedder: TokenEmbedder, bits: int) -> TokenCoder:
     """The coder for the vectors of some passages, fitted to those of a sample."""
-    from bertsmith.inference.search.token_codes import TokenCoder
-
     chosen = generator(0, "sample of passages").permutation(len(texts))[:_SAMPLE]
     before = embedder.cut_texts, embedder.cut_tokens
     sample = embedder.documents([texts[number] for number in chosen])
