@@ -241,16 +241,16 @@ def index_embedders(
     Raises:
         InputError: the vectors of the index are of another model or other settings.
     """
-    given = dict[str, str | Path]()
+    sources = dict[str, str | Path]()
     for model in models:
-        if (kind := _kind_in(index, model, settings)) in given:
+        if (kind := _kind_in(index, model, settings)) in sources:
             raise ConfigError(
                 expected=f"one model of {kind} vectors",
-                found=f"'{given[kind]}' and '{model}'",
+                found=f"'{sources[kind]}' and '{model}'",
                 fix="leave one out",
             )
-        given[kind] = model
-    return {kind: _index_embedder(index, kind, given.get(kind), settings) for kind in kinds}
+        sources[kind] = model
+    return {kind: _index_embedder(index, kind, sources.get(kind), settings) for kind in kinds}
 
 
 def _kind_in(index: Index, model: str | Path, settings: Mapping[str, Any]) -> str:
