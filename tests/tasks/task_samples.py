@@ -12,6 +12,7 @@ from bertsmith.tasks.datasets.examples import (
     ChoiceExample,
     EntityExample,
     Example,
+    ListExample,
     MentionExample,
     QuestionExample,
     SequenceExample,
@@ -159,6 +160,16 @@ SPECS = {
         settings=TaskSettings(max_length=16, stride=4),
     ),
 }
+SPECS["lists"] = TaskSpec(
+    kind="reranking",
+    name="reranking",
+    pair=True,
+    metric="ndcg@10",
+    metrics=("ndcg@10", "mrr@10", "map@100"),
+    activation="sigmoid",
+    objective="lambda",
+    settings=SETTINGS,
+)
 SPECS["text to write"] = TaskSpec(
     kind="generation",
     name="text-to-text",
@@ -258,6 +269,12 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
             )
             context = f"{some(PLAIN, 2)} {PEOPLE[number % 3]} {some(PLAIN)}"
             result.append(ChoiceExample(id=name, context=context, endings=endings, label=right, location=line))
+        elif kind == "lists":
+            best = int(draw.integers(3))
+            endings = tuple(f"{some(GOOD if at == best else BAD)} {some(PLAIN)} {PEOPLE[at]}" for at in range(3))
+            scores = tuple(float(at == best) for at in range(3))
+            context = f"who {some(PLAIN, 2)}"
+            result.append(ListExample(id=name, context=context, endings=endings, scores=scores, location=line))
         elif kind == "text to write":
             words = draw.choice([*PEOPLE, *PLACES], int(draw.integers(1, 4))).tolist()
             target = " ".join(words[::-1])

@@ -216,7 +216,11 @@ def test_a_model_of_this_task_refuses_examples_without_gold_when_it_is_scored(ki
     task = task_for(SPECS[kind])
     bare = {"single": {"label": None}, "tags": {"tags": None}, "answer": {"answers": ()}}
     bare |= {key: {"targets": ()} for key in ("text to write", "sentences", "sentences of a text")}
-    bare |= {"vectors of partners": {"second": None}, "vectors of triplets": {"texts": ("the film",)}}
+    bare |= {
+        "vectors of partners": {"second": None},
+        "vectors of triplets": {"texts": ("the film",)},
+        "lists": {"scores": ()},
+    }
     field = bare.get(kind, {"answers": ()} if "answer" in kind else {"label": None})
     example = examples_of(kind, 3)[1]
     if isinstance(example, EntityExample):

@@ -114,6 +114,12 @@ def write_file(name: str, folder: Path) -> Path:
             {"context": [TEXTS[row % 4], f"row {row}"], "response": f"{TEXTS[row % 4]} {row}"} for row in range(COUNT)
         ]
         suffix, text = "jsonl", "".join(json.dumps(row) + "\n" for row in rows)
+    elif name == "reranking":
+        rows = [
+            {"query": TEXTS[row % 4], "docs": [TEXTS[row % 4], TEXTS[(row + 1) % 4]], "labels": [1, 0]}
+            for row in range(COUNT)
+        ]
+        suffix, text = "jsonl", "".join(json.dumps(row) + "\n" for row in rows)
     elif name == "patents":
         codes = ("B63H", "B63B; H04M", "H04M")
         rows = [f"{row}\t1. {TEXTS[row % 4]}\t{codes[row % 3]}\n" for row in range(COUNT)]

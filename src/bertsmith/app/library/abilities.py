@@ -19,6 +19,7 @@ PIECES, EMBED_IDS = "pieces", "embed_ids"
 OF_TASKS = {
     "classification": "classify",
     "regression": "score",
+    "reranking": "score",
     "choice": "choose",
     "selection": "choose",
     "tagging": "tag",

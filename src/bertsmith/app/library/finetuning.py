@@ -22,7 +22,7 @@ from bertsmith.base.storage.locks import require_new_or_started, require_new_run
 from bertsmith.inference.predictors.named_labels import entity_labels
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
-from bertsmith.models.heads.head_spec import MARGIN
+from bertsmith.models.heads.head_spec import MARGIN, RERANKING
 from bertsmith.recipes.finetuning.base_model import require_lengths
 from bertsmith.recipes.finetuning.job import BaseModel, FinetuningJob
 from bertsmith.recipes.finetuning.recipes import (
@@ -312,6 +312,8 @@ def choose_settings(
     values = {**request.values(FinetuningSettings), **request.values(RecipeSettings)}
     if request.teacher is not None and spec.name == TRIPLETS:
         values.setdefault("vector_loss", MARGIN)
+    if request.teacher is not None and spec.kind == RERANKING:
+        values.setdefault("list_loss", MARGIN)
     situation = situation_of(
         spec.name, spec.kind, len(data.train), folder, own_head=request.head is not None, settings=spec.settings
     )

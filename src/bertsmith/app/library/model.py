@@ -97,8 +97,7 @@ class Model:
 
     Attributes:
         name: the last part of the path, or the id.
-        task: "classification", "regression", "choice", "selection", "tagging", "span", "generation", "extraction",
-            "coreference", "entities", "entities-by-name", or None.
+        task: a kind of task, such as "classification", see `TaskSpec.kind`; or None.
         weakness: what the scores of its own dev or test examples say against its answers; "" if nothing.
         thresholds: those that `predict` saved with it, in this precision; each has a `promise` of accuracy or coverage.
         training_texts: what its folder says of them: mean "tokens", shares of "unknown" pieces and "cut" texts.
@@ -160,7 +159,9 @@ class Model:
         self.max_texts: int = 0 if writes is None else writes.answers
         self.max_written: int = 0 if writes is None else writes.answers * writes.max_target_length
         self.reads_backward: bool = pretrained is not None and pretrained.engine.predicts == PREVIOUS
-        self.pair: bool | None = spec.pair if self.task in ("classification", "regression") and spec else None
+        self.pair: bool | None = (
+            spec.pair if self.task in ("classification", "regression", "reranking") and spec else None
+        )
         encoder = None if embedder is None else embedder.encoder
         self.width: int = 0 if embedder is None or not embedder.has_vectors else embedder.width
         self.is_sparse: bool = encoder is not None and encoder.is_sparse

@@ -127,6 +127,7 @@ def names_of(predictor: Predictor) -> Sequence[str]:
     """The names of the values of its predictions; see `values_of`."""
     without = predictor.gives_several or predictor.task.spec.kind in (
         "regression",
+        "reranking",
         "tagging",
         *SPANS,
         GENERATION,

@@ -7,6 +7,7 @@ from typing import cast
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.models.heads.head_spec import RERANKING
 from bertsmith.tasks.datasets.examples import TextExample, pairs_of
 from bertsmith.tasks.specs.predictions import LabelPrediction, NumberPrediction
 from bertsmith.tasks.specs.task import TaskSpec
@@ -19,7 +20,7 @@ _ENTAILMENT = "entail"  # what the name of the label begins with
 
 def can_score_pairs(spec: TaskSpec) -> bool:
     """Whether a model of this task gives a pair of texts one score."""
-    return spec.kind in ("classification", "regression") and spec.pair is not False and not spec.multi_label
+    return spec.kind in ("classification", "regression", RERANKING) and spec.pair is not False and not spec.multi_label
 
 
 def entailed_label(spec: TaskSpec) -> int | None:

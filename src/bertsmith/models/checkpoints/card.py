@@ -17,6 +17,7 @@ from bertsmith.base.core.progress import counted
 from bertsmith.base.storage.files import write_text
 from bertsmith.models.checkpoints.model_folder import parts_of
 from bertsmith.models.checkpoints.transformers_folder import EXACT, Opening, longest_of
+from bertsmith.models.heads.head_spec import RERANKING
 from bertsmith.models.heads.vector_forms import form_of
 from bertsmith.models.model_files.metadata import (
     BEST_EVALUATION,
@@ -106,6 +107,7 @@ _NAMED = {
 _OF_KIND = (
     "classification",
     "regression",
+    RERANKING,
     "choice",
     "similarity",
     "pairs",
@@ -135,6 +137,7 @@ _IN_WINDOWS = "longer texts in windows"
 _KINDS = {
     "classification": _Kind("text-classification", "text classification", "A text.", 'classify(["A text."])'),
     "regression": _Kind("text-classification", "scoring texts", "A text.", 'score(["A text."])'),
+    RERANKING: _Kind("text-ranking", "reranking", "A query\\tA passage.", 'rerank("A query", ["A passage."])'),
     "tagging": _Kind("token-classification", "tagging words", "A text.", 'tag(["A text."])', _IN_WINDOWS),
     "span": _Kind(
         "question-answering",

@@ -15,6 +15,7 @@ from typing import Any
 
 from bertsmith.base.storage.files import write_text
 from bertsmith.models.checkpoints.cross_encoders import class_of_activation
+from bertsmith.models.heads.head_spec import RERANKING
 from bertsmith.models.model_files.metadata import CODE, WHOLE_ROWS, ModelMetadata
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.head_inputs import APART
@@ -27,6 +28,7 @@ EXACT, OF_ROWS = "is exact", "gives the logits of single rows"
 _TASKS = {
     "classification": "SequenceClassification",
     "regression": "SequenceClassification",
+    RERANKING: "SequenceClassification",
     "choice": "MultipleChoice",
     "tagging": "TokenClassification",
     "span": "QuestionAnswering",
@@ -43,6 +45,7 @@ ONLY_HERE = {
 }
 # What `CrossEncoder` applies to the logits; by default a sigmoid to a single one, and nothing to several.
 _ACTIVATIONS = {"regression": "linear.Identity", "multi_label_classification": "activation.Sigmoid"}
+_OF_NUMBER = ("regression", RERANKING)  # kinds of task with a single output
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -141,7 +144,7 @@ def class_of(names: ParameterNames, parts: Collection[str], task: str | None, re
         pass  # the layer is stored as extra tensors
     elif "classifier" in parts:
         by_parts = "classification" if "pooler" in parts else "tagging"
-        kind = f"For{_TASKS[task if task in ('tagging', 'choice', 'regression') else by_parts]}"
+        kind = f"For{_TASKS[task if task in ('tagging', 'choice', *_OF_NUMBER) else by_parts]}"
     elif "span" in parts:
         kind = "ForQuestionAnswering"
     elif "mlm" in parts:
@@ -169,11 +172,11 @@ def config_json(
         "tie_word_embeddings": not config.two_directions and config.piece_head != "untied",
     }
     # A single output needs one label, or transformers builds two outputs.
-    labels = metadata.labels or (("LABEL_0",) if metadata.task == "regression" else ())
+    labels = metadata.labels or (("LABEL_0",) if metadata.task in _OF_NUMBER else ())
     if labels:
         values["id2label"] = {str(number): label for number, label in enumerate(labels)}
         values["label2id"] = {label: number for number, label in enumerate(labels)}
-    if metadata.task == "regression":
+    if metadata.task in _OF_NUMBER:
         values["problem_type"] = "regression"
     elif metadata.task == "classification":
         several = (metadata.spec or {}).get("multi_label")
@@ -182,6 +185,8 @@ def config_json(
         values["problem_type"] = metadata.problem_type
     if name := class_of_activation(metadata.scoring):
         values["sentence_transformers"] = {"activation_fn": name}
+    elif (metadata.spec or {}).get("activation") == "sigmoid":
+        values["sentence_transformers"] = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
     elif activation := _ACTIVATIONS.get(values.get("problem_type", "")):
         values["sentence_transformers"] = {"activation_fn": f"torch.nn.modules.{activation}"}
     return values

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 OBJECTIVES = ("cosine", "cosent", "ranking", "softmax", "infersent", "triplet", "margin")
 COSINE, COSENT, RANKING, SOFTMAX, INFERSENT, TRIPLET, MARGIN = OBJECTIVES
 WITH_LAYER = (SOFTMAX, INFERSENT)  # whose labels a layer predicts that is left out of the model
+RERANKING = "reranking"  # the kind of task whose head scores the candidates of lists
+# Those of a head that scores the candidates of a list, see `list_losses.py`.
+LAMBDA, RANKNET, LISTNET, POINTWISE = "lambda", "ranknet", "listnet", "pointwise"
+LIST_OBJECTIVES = (LAMBDA, RANKNET, LISTNET, MARGIN, POINTWISE)
 
 SUM = "sum"
 PIECE_POOLINGS = (MAX, SUM)

@@ -13,6 +13,7 @@ from bertsmith.base.core.errors import CheckpointError, InputError, VocabularyEr
 from bertsmith.base.core.settings import require_labels
 from bertsmith.base.core.version import __version__
 from bertsmith.base.storage.files import FORMAT, digest_file, read_json, read_object, require_format, write_json
+from bertsmith.models.heads.head_spec import RERANKING
 from bertsmith.models.parts.head_inputs import VECTORS_OF_ROW
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
@@ -31,7 +32,7 @@ NGRAM_ENCODER = "encoder"  # next to them, the folder of the encoder whose vecto
 CARD = "README.md"  # the model card, which people may edit
 CODE = "modeling_bertsmith.py"  # what `transformers` needs for a head that it has no class for; never run here
 KEPT_NOTE = "int8"  # what `bertsmith quantize` measured
-WHOLE_ROWS = ("classification", "regression", "choice")  # kinds of task whose head reads one vector per row
+WHOLE_ROWS = ("classification", "regression", RERANKING, "choice")  # kinds of task whose head reads a vector per row
 VECTORS = (
     "vectors"  # the method of distillation whose students give vectors, see `recipes.distillation.vector_teaching`
 )

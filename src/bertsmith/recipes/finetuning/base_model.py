@@ -6,9 +6,19 @@ from typing import Any
 
 from bertsmith.base.core.errors import nearest, some
 from bertsmith.base.core.progress import warn
-from bertsmith.base.core.settings import require
+from bertsmith.base.core.settings import require, require_other
 from bertsmith.models.checkpoints.model_folder import ModelFolder
-from bertsmith.models.heads.head_spec import COSENT, COSINE, MARGIN, OBJECTIVES, RANKING, TRIPLET, WITH_LAYER, Head
+from bertsmith.models.heads.head_spec import (
+    COSENT,
+    COSINE,
+    MARGIN,
+    OBJECTIVES,
+    RANKING,
+    RERANKING,
+    TRIPLET,
+    WITH_LAYER,
+    Head,
+)
 from bertsmith.models.heads.vector_forms import DENSE, TOKEN_WIDTH, VECTOR_FORMS, VectorForm
 from bertsmith.models.model_files.metadata import OF_VECTORS, SIMILARITY
 from bertsmith.models.parts.head_inputs import ATTENTION, BILSTM, READERS
@@ -116,7 +126,7 @@ def spec_of_job(spec: TaskSpec, folder: ModelFolder, settings: FinetuningSetting
     Raises:
         ConfigError: the settings do not fit the task.
     """
-    spec = _with_decoder(_with_vectors(_fitted(spec, folder), settings, folder), settings)
+    spec = _with_decoder(_with_vectors(_with_list_loss(_fitted(spec, folder), settings), settings, folder), settings)
     return _with_head_of(folder, spec) if settings.start == KEPT else _read_as_asked(spec, settings)
 
 
@@ -251,6 +261,14 @@ def _with_decoder(spec: TaskSpec, settings: FinetuningSettings) -> TaskSpec:
     )
     shares = settings.decoder_start == SHARED
     return dataclasses.replace(spec, decoder_layers=settings.decoder_layers or 0, shares_layers=shares)
+
+
+def _with_list_loss(spec: TaskSpec, settings: FinetuningSettings) -> TaskSpec:
+    """The spec of a task of lists with the loss of the settings; other specs unchanged."""
+    if spec.kind == RERANKING:
+        return dataclasses.replace(spec, objective=settings.list_loss or spec.objective)
+    require_other(settings.list_loss is None, "--list-loss", f"--task {RERANKING}")
+    return spec
 
 
 def _with_vectors(spec: TaskSpec, settings: FinetuningSettings, folder: ModelFolder) -> TaskSpec:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from bertsmith.base.core.requests import Request, file_field
 from bertsmith.base.core.settings import PAPER, Help, help_field, require, require_other, require_recipe
 from bertsmith.base.core.tables import File, Table
+from bertsmith.models.heads.head_spec import RERANKING
 from bertsmith.recipes.finetuning.settings import (
     BAG_ALONE,
     FINETUNING_RECIPES,
@@ -46,8 +47,8 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
         str,
         Help(
             "a GLUE task (cola, sst-2, ... wnli), snli, xnli, squad, squad2, swag, codah, choice, ner, pos, "
-            "classification, multi-label, patents, relations, regression, similarity, pairs, triplets, texts, "
-            "response-selection, summarization, response, translation, parsing, text-to-text, "
+            "classification, multi-label, patents, relations, regression, reranking, similarity, pairs, triplets, "
+            "texts, response-selection, summarization, response, translation, parsing, text-to-text, "
             "extractive-summarization, coreference, nested-ner, entities-by-name, spam, spam4, sentiment, claim, truth",
             metavar="NAME",
         ),
@@ -145,7 +146,8 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
     )
     teacher: str | Path | None = help_field(
         None,
-        "similarity, pairs, triplets: a sentence encoder or a model of pairs whose scores replace the labels",
+        "similarity, pairs, triplets, reranking: a sentence encoder or a model of pairs whose scores replace the "
+        "labels",
         metavar="DIR",
         path=True,
         kind=str,
@@ -191,6 +193,7 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
             found=self.task if self.teacher is None else "--teacher",
             fix="leave --hard-negatives out",
         )
+        require_other(self.list_loss is None or self.task == RERANKING, "--list-loss", f"--task {RERANKING}")
         require_other(
             "negatives" not in self.given or (self.task in RANKED and self.scorer == CROSS_ENCODER),
             "--negatives",

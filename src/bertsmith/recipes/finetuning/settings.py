@@ -17,6 +17,7 @@ from bertsmith.base.core.settings import (
     require_other,
     to_dict,
 )
+from bertsmith.models.heads.head_spec import LIST_OBJECTIVES
 from bertsmith.models.heads.vector_forms import DENSE, VECTOR_FORMS
 from bertsmith.models.parts.head_inputs import APART, CONCAT, READERS, READS
 from bertsmith.training.loop.settings import TrainSettings
@@ -168,6 +169,13 @@ class FinetuningSettings:
         "similarity: cosine (squared difference from the score) or cosent (the order of the scores); pairs: ranking "
         "(among all texts of the step), softmax or infersent (labels of pairs, as in Sentence-BERT and InferSent); "
         "triplets: ranking or triplet (Euclidean distances); texts: ranking [cosine; ranking]",
+    )
+    list_loss: str | None = help_field(
+        None,
+        "reranking: lambda (the order of each two candidates, weighed by nDCG), ranknet (their order alone), listnet "
+        "(the softmax of the scores), margin (differences of the scores to that of the first candidate, as of a "
+        "teacher) or pointwise (each score by itself, from 0 to 1) [lambda; with --teacher margin]",
+        choices=LIST_OBJECTIVES,
     )
     scale: float | None = help_field(
         None, "ranking and cosent: factor on the similarities, the inverse of a temperature [20; ranking of sparse: 1]"

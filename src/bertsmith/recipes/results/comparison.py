@@ -21,6 +21,7 @@ EXAMPLE_SCORES = {
     "classification": "right answers",
     "choice": "right answers",
     "regression": "negative squared error",
+    "reranking": "main score",
     "span": "F1 of the answers",
     "generation": "main score",
     "extraction": "main score",

@@ -23,7 +23,7 @@ from bertsmith.tasks.metrics.entities import OF_SPANS, counts_of_spans, entity_s
 from bertsmith.tasks.metrics.labels import CLASS_METRICS
 from bertsmith.tasks.metrics.mentions import counts_of, score_of_counts
 from bertsmith.tasks.metrics.numbers import NUMBER_METRICS
-from bertsmith.tasks.metrics.ranking import RANK_METRICS, rank_of
+from bertsmith.tasks.metrics.ranking import RANK_METRICS, rank_of, value_of_list
 from bertsmith.tasks.metrics.uncertainty import bootstrap_interval, proportion_interval
 from bertsmith.tasks.specs.task import Prediction, Task
 from bertsmith.tasks.specs.vector_gold import label_together
@@ -195,6 +195,12 @@ def _of_candidates(metric: str, lines: Sequence[Line]) -> ScoreRows | None:
     return ScoreRows(rows=RANK_METRICS[metric](ranks), is_proportion=metric.startswith("recall"))
 
 
+def _of_lists(metric: str, lines: Sequence[Line]) -> ScoreRows:
+    """The values of a score of rankings, of the lists whose candidates have different scores."""
+    values = [value_of_list(metric, line["prediction"]["probabilities"], line["gold"]) for line in lines]
+    return ScoreRows(rows=np.array([value for value in values if value is not None]))
+
+
 def _of_answers(metric: str, lines: Sequence[Line]) -> ScoreRows | None:
     """The values of a score of answers to questions."""
     if metric == "exact":
@@ -292,6 +298,7 @@ _OF_COUNTS: dict[str, Statistic] = {"f1": f1_of_counts, "precision": _precision,
 _ROWS: Mapping[str, Callable[[str, Sequence[Line]], ScoreRows | None]] = {  # by the kind of task
     "classification": _of_labels,
     "regression": _of_numbers,
+    "reranking": _of_lists,
     "similarity": _of_cosines,
     "choice": _of_candidates,
     "selection": _of_candidates,

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from bertsmith.base.pages import html
 from bertsmith.base.pages.charts import COLORS, Series, diagonal_chart, line_chart
+from bertsmith.models.heads.head_spec import RERANKING
 from bertsmith.recipes.results.resampling import DRAWS, entities_of_line, f1_of_counts
 from bertsmith.tasks.metrics.answers import squad2_scores, squad_scores
 from bertsmith.tasks.metrics.calibration import expected_calibration_error, reliability
@@ -276,6 +277,18 @@ def _texts(column: str, spec: Mapping[str, Any], lines: Lines) -> str:
     return html.section(title, _examples(("target", column, "score"), rows))
 
 
+def _lists(spec: Mapping[str, Any], lines: Lines) -> str:
+    """The lists whose rankings have the lowest scores, with the best candidate and the one ranked first."""
+    ranked = [line for line in lines if len(set(line["gold"])) > 1]
+    rows = []
+    for line in sorted(ranked, key=lambda line: float(line["score"]))[:WORST]:
+        query, *candidates = line.get("texts") or [""] * (len(line["gold"]) + 1)
+        best = candidates[int(np.argmax(line["gold"]))]
+        rows.append([str(line["id"]), query, best, str(line["prediction"]["text"]), f"{line['score']:.4f}"])
+    title = f"Lowest {spec.get('metric', 'score')} of {len(ranked):,} lists"
+    return html.section(title, html.table(rows, ["id", "query", "best candidate", "ranked first", "score"]))
+
+
 def _coreference(spec: Mapping[str, Any], lines: Lines) -> str:
     """Treats the numbers of candidates as labels; those that an example does not have get probability 0."""
     names = [
@@ -389,6 +402,7 @@ def _examples(header: Sequence[str], rows: Sequence[tuple[Line, Sequence[str]]])
 _KINDS: dict[str, Callable[[Mapping[str, Any], Lines], str]] = {
     "classification": _classification,
     "regression": _regression,
+    RERANKING: _lists,
     "choice": _choice,
     "selection": _choice,
     "span": _span,

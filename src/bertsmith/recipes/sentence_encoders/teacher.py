@@ -1,4 +1,4 @@
-"""A model whose scores replace the labels of a sentence encoder's training: its teacher.
+"""A model whose scores replace the labels of a training of a sentence encoder or of a reranker: its teacher.
 
 A cross-encoder reads both texts together, which is slower and more accurate than comparing vectors. Its score is the
 number it predicts, or the probability of the label for texts that belong together. The score of a sentence encoder,
@@ -16,13 +16,14 @@ from pathlib import Path
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import tell
 from bertsmith.inference.predictors.loading import load_predictor
-from bertsmith.inference.predictors.pair_scorer import can_score_pairs
+from bertsmith.inference.predictors.pair_scorer import PairScorer, can_score_pairs
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.onnx_folder import is_onnx_folder
 from bertsmith.models.checkpoints.sentence_transformers import read_recipe
+from bertsmith.models.heads.head_spec import RERANKING
 from bertsmith.models.model_files.metadata import n_gram_folder
 from bertsmith.recipes.sentence_encoders.evaluation import cosines_of
 from bertsmith.tasks.datasets.examples import (
@@ -30,8 +31,10 @@ from bertsmith.tasks.datasets.examples import (
     SIMILARITY,
     TRIPLETS,
     Example,
+    ListExample,
     TextExample,
     TripletExample,
+    pairs_of,
     texts_of_group,
 )
 from bertsmith.tasks.specs.predictions import LabelPrediction, NumberPrediction
@@ -44,11 +47,11 @@ def taught(
     """The name of the task and the training examples with the scores of a teacher.
 
     Pairs get its score as their number, and become scored pairs; triplets get the difference of the scores of both
-    pairs as their margin.
+    pairs as their margin. The candidates of lists get its raw scores, see `PairScorer`.
     """
-    if task not in (SIMILARITY, PAIRS, TRIPLETS):
+    if task not in (SIMILARITY, PAIRS, TRIPLETS, RERANKING):
         raise ConfigError(
-            expected=f"the task {SIMILARITY}, {PAIRS} or {TRIPLETS} for a teacher",
+            expected=f"the task {SIMILARITY}, {PAIRS}, {TRIPLETS} or {RERANKING} for a teacher",
             found=task,
             fix="leave --teacher out",
         )
@@ -56,8 +59,16 @@ def taught(
     if embedder is not None:
         tell(f"teacher: '{teacher}' compares the vectors of {len(examples):,} examples")
         scores = cosines_of(embedder, examples)
+    elif task == RERANKING:
+        scores = _scores_of_lists(teacher, examples, device)
     else:
         scores = _scores_of_pairs(teacher, examples, device)
+    if task == RERANKING:
+        lists = [example for example in examples if isinstance(example, ListExample)]
+        return task, [
+            dataclasses.replace(example, scores=tuple(map(float, row)))
+            for example, row in zip(lists, scores, strict=True)
+        ]
     if task == TRIPLETS:
         triplets = [example for example in examples if isinstance(example, TripletExample)]
         return task, [
@@ -80,6 +91,16 @@ def _embedder_of(teacher: str | Path, device: str) -> Embedder | None:
         if read_recipe(folder) is None:
             return None
     return load_embedder(folder, device=device)
+
+
+def _scores_of_lists(teacher: str | Path, examples: Sequence[Example], device: str) -> list[tuple[float, ...]]:
+    """The raw scores that a cross-encoder gives the candidates of each list."""
+    scorer = PairScorer(load_predictor(teacher, device=device))
+    groups = [texts_of_group(example) for example in examples]
+    pairs = [pair for query, *candidates in groups for pair in pairs_of(query, candidates)]
+    tell(f"teacher: '{teacher}' scores {len(pairs):,} candidates of {len(examples):,} lists")
+    scores = iter(score for score, _ in scorer.scored(pairs, raw=True))
+    return [tuple(next(scores) for _ in candidates) for _, *candidates in groups]
 
 
 def _scores_of_pairs(teacher: str | Path, examples: Sequence[Example], device: str) -> list[tuple[float, ...]]:

@@ -84,6 +84,13 @@ class ChoiceExample:
         return (self.context, *self.endings)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ListExample(ChoiceExample):
+    """A query with candidates, each of which has a score: how relevant it is, or what a teacher says."""
+
+    scores: tuple[float, ...]  # as many as there are endings
+
+
 @dataclasses.dataclass(frozen=True)
 class Surroundings:
     """The words of all sentences of a document, and the index of one of them, from 0."""

@@ -41,9 +41,9 @@ from bertsmith.tasks.datasets.tables import columns_of, is_fasttext, read_table,
 from bertsmith.text.documents.encodings import UTF_8
 from bertsmith.text.documents.sources import shown
 
-_ANCHORS = ("anchor", "query", "question", "text", "sentence", "sentence1", "sentence_a", "premise")
+ANCHORS = ("anchor", "query", "question", "text", "sentence", "sentence1", "sentence_a", "premise")
 _POSITIVES = ("positive", "pos", "document", "passage", "answer", "entailment")
-_NEGATIVES = ("negative", "neg", "contradiction")
+NEGATIVES = ("negative", "neg", "contradiction")
 _SAME = "the same text twice"
 
 
@@ -52,7 +52,7 @@ def form_of_file(path: Path, *, encoding: str = UTF_8) -> str:
     if suffix_of(path) == ".txt":
         return TEXTS
     names = list(map(plain_name, columns_of(path, encoding=encoding)))
-    if any(name.startswith(_NEGATIVES) for name in names):
+    if any(name.startswith(NEGATIVES) for name in names):
         return TRIPLETS
     # A number that everyone calls a score; a `label` may be a class.
     if any(name in NUMBER_COLUMNS and name not in LABEL_COLUMNS for name in names):
@@ -152,8 +152,8 @@ def _text(row: Row, name: str, columns: Sequence[str]) -> str:
 
 def _triplet_columns(path: Path, columns: Sequence[str]) -> list[str]:
     named = {plain_name(name): name for name in columns}
-    matches = [first_known(named, names) or "" for names in (_ANCHORS, _POSITIVES)]
-    negatives = [name for name in columns if plain_name(name).startswith(_NEGATIVES)]
+    matches = [first_known(named, names) or "" for names in (ANCHORS, _POSITIVES)]
+    negatives = [name for name in columns if plain_name(name).startswith(NEGATIVES)]
     for name, wanted in zip([*matches, *(negatives[:1] or [""])], ("anchor", "positive", "negative"), strict=True):
         if not name:
             raise InputError(

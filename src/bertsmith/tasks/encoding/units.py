@@ -52,6 +52,7 @@ class EncodedExamples:
         targets: the values to predict, or None if there is no gold; the first axis is U, N or R by `targets_per`,
             or the tokens of `target_rows`.
         targets_per: unit, row, position or piece.
+        losses_per_unit: int64 [U], how many losses each unit has, if that is not one for each target.
         weights: float32 [U], of the losses of the units in training, with mean 1; None if all are equal.
         windows_of_first: int64 [U], if the head reads all rows of a unit together: how many of them are windows of its
             first text; None if rows do not depend on each other.
@@ -68,6 +69,7 @@ class EncodedExamples:
     read: Ints | None
     targets: npt.NDArray[np.generic] | None
     targets_per: str
+    losses_per_unit: Ints | None = None
     weights: npt.NDArray[np.float32] | None = None
     windows_of_first: Ints | None = None
     target_rows: PackedRows | None = None
@@ -134,7 +136,7 @@ class TaskBatch:
         weights: float32 [u], of the losses of these units; None if all are equal.
         num_units: number of units in this micro-batch.
         step: the optimizer step, for the noise.
-        step_targets: number of targets in the whole step, by which losses are divided.
+        step_targets: number of targets, or losses, in the whole step, by which losses are divided.
         target: for a head that writes, the target of each row without its last token; `targets` are the tokens that
             follow each of these.
     """
@@ -327,7 +329,9 @@ def _target_of(rows: PackedRows, source: Batch) -> "tuple[Batch, Tensor]":
 
 
 def _count_targets(features: EncodedExamples, units: Ints) -> int:
-    """The number of targets in some units."""
+    """The number of targets in some units, or of losses where these are others."""
+    if features.losses_per_unit is not None:
+        return max(1, int(features.losses_per_unit[units].sum()))
     if features.target_rows is not None:
         return int((features.target_rows.lengths[units] - 1).sum())
     if features.targets is None or features.targets_per == PER_UNIT:

@@ -108,6 +108,25 @@ Source: Lowe et al., "The Ubuntu Dialogue Corpus" (2015), section 4.3, for the r
 """
 
 
+def value_of_list(metric: str, scores: Sequence[float], gold: Sequence[float]) -> float | None:
+    """A score of the ranking of a list of candidates; None if their gold scores are equal, so that nothing is wrong.
+
+    Of equal scores, the better candidate is ranked last. Gold scores below 0, such as those of a teacher, are counted
+    from the lowest one of the list.
+
+    Args:
+        metric: one of `RANKING_METRICS`.
+
+    >>> value_of_list("mrr@10", [0.1, 0.7, 0.7], [0, 1, 0]), value_of_list("mrr@10", [0.1, 0.2], [1, 1])
+    (0.5, None)
+    """
+    gains = np.asarray(gold, dtype=np.float64)
+    gains = gains - min(0.0, gains.min())
+    if (gains == gains[0]).all():
+        return None
+    return RANKING_METRICS[metric](gains[np.lexsort((gains, -np.asarray(scores, dtype=np.float64)))], gains)
+
+
 def rank_of(scores: Sequence[float], right: int) -> int:
     """The rank, from 1, of the candidate `right` by descending score; of equal candidates, the earlier one is first.
 

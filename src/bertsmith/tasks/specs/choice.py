@@ -107,7 +107,7 @@ class ChoiceTask(ChoosingTask, TaskWithLoss):
 
         assert batch.targets is not None, "the examples have labels"
         exact = logits if logits.dtype == torch.float64 else logits.float()
-        scores = _scores_of_units(exact, batch, -torch.inf)
+        scores = scores_of_units(exact, batch, -torch.inf)
         nll = F.cross_entropy(scores, batch.targets, reduction="sum")
         correct = (scores.detach().argmax(-1) == batch.targets).sum()
         count = torch.tensor(batch.num_units, device=logits.device)
@@ -117,7 +117,7 @@ class ChoiceTask(ChoosingTask, TaskWithLoss):
         """The divergence over the endings of each unit; see `TaskWithLoss.soft_loss`."""
         from bertsmith.tasks.specs.soft_targets import NOWHERE, divergence, exact
 
-        scores, gold = (_scores_of_units(exact(outputs), batch, NOWHERE) for outputs in (logits, wanted))
+        scores, gold = (scores_of_units(exact(outputs), batch, NOWHERE) for outputs in (logits, wanted))
         return divergence(scores, gold, temperature).sum()
 
     def decode(
@@ -130,7 +130,7 @@ class ChoiceTask(ChoosingTask, TaskWithLoss):
         return self.predictions(examples, scores, np.add.reduceat(features.rows.cut_by_row, features.first_rows))
 
 
-def _scores_of_units(logits: "Tensor", batch: "TaskBatch", missing: float) -> "Tensor":
+def scores_of_units(logits: "Tensor", batch: "TaskBatch", missing: float) -> "Tensor":
     """The scores [units, widest] of the endings of each unit, from the scores of the rows [n, 1]."""
     widest = int(batch.place_in_unit.max()) + 1
     empty = logits.new_full((batch.num_units, widest), missing)

@@ -6,12 +6,14 @@ CONTRIBUTING.md ("Adding a kind of task") names the rest, such as the format of 
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.registry import Registry
+from bertsmith.models.heads.head_spec import RERANKING
 from bertsmith.tasks.specs.task import BY_NAME, COREFERENCE, ENTITIES, EXTRACTION, GENERATION, Task, TaskSpec
 
 KINDS = Registry[type[Task]](
     {
         "classification": "tasks.specs.classification:ClassificationTask",
         "regression": "tasks.specs.regression:RegressionTask",
+        RERANKING: "tasks.specs.reranking:RerankingTask",
         "similarity": "tasks.specs.similarity:SimilarityTask",
         "choice": "tasks.specs.choice:ChoiceTask",
         "selection": "tasks.specs.selection:SelectionTask",

@@ -17,6 +17,7 @@ patents                classification  patents and their subclasses, as JSON lin
 relations              classification  texts with two marked spans and the relation of the two, as JSON lines, or tables
                                        of texts in which @TYPE$ stands for each
 regression             regression      as classification, with a number as the label
+reranking              reranking       queries with candidates and their scores; see `tasks.datasets.scored_lists`
 response-selection     selection,      conversations and replies; see `tasks.datasets.replies`
                        choice
 similarity, pairs,     similarity      vectors: scored pairs, pairs with or without labels, triplets, single texts; see
@@ -43,6 +44,7 @@ from typing import cast
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import warn
 from bertsmith.base.core.settings import require, require_known
+from bertsmith.models.heads.head_spec import LAMBDA, RERANKING
 from bertsmith.tasks.datasets.examples import (
     ENTITIES_BY_NAME,
     FORMS,
@@ -63,11 +65,19 @@ from bertsmith.tasks.metrics.entities import OF_SPANS, overlap_of
 from bertsmith.tasks.metrics.labels import AT_METRICS, CLASS_METRICS
 from bertsmith.tasks.metrics.mentions import MENTION_METRICS
 from bertsmith.tasks.metrics.numbers import NUMBER_METRICS
-from bertsmith.tasks.metrics.ranking import RANK_METRICS
+from bertsmith.tasks.metrics.ranking import RANK_METRICS, RANKING_METRICS
 from bertsmith.tasks.metrics.rouge import ROUGE
 from bertsmith.tasks.metrics.texts import BLEU, EXACT, OF_TEXTS, OF_TREES
 from bertsmith.tasks.specs.settings import AUTO, USUAL_WORDS, VECTORS, TaskSettings
-from bertsmith.tasks.specs.task import BY_NAME, COREFERENCE, ENTITIES, EXTRACTION, GENERATION, TaskSpec, title_of
+from bertsmith.tasks.specs.task import (
+    BY_NAME,
+    COREFERENCE,
+    ENTITIES,
+    EXTRACTION,
+    GENERATION,
+    TaskSpec,
+    title_of,
+)
 from bertsmith.tasks.specs.vector_gold import LABELLED, PARTNERS, SCORES, TRIPLETS, vector_spec
 from bertsmith.text.documents.encodings import UTF_8
 
@@ -90,11 +100,13 @@ PARSING, TRANSLATION, SUMMARIZATION = "parsing", "translation", "summarization"
 WRITTEN = (SUMMARIZATION, "response", TRANSLATION, PARSING, "text-to-text")  # texts that the model writes
 EXTRACTED = ("extractive-summarization",)  # sentences of a text that the model chooses
 TASK_NAMES = (
-    *(*GLUE, *NLI, *QUESTIONS, *CHOICES, *RANKED, *TAGS, *MARKED, *GENERAL, *FORMS, *WRITTEN, *EXTRACTED, COREFERENCE),
+    *(*GLUE, *NLI, *QUESTIONS, *CHOICES, *RANKED, *TAGS, *MARKED, *GENERAL, RERANKING),
+    *(*FORMS, *WRITTEN, *EXTRACTED, COREFERENCE),
     *PRESETS,
 )
 _MULTI_LABEL = ("micro_f1", "macro_f1", "subset_accuracy", *AT_METRICS)
 _ENTITIES, _WORDS = ("precision", "recall", "f1", "accuracy"), ("accuracy",)
+OF_LISTS = ("ndcg@10", "mrr@10", "map@100")
 _ANSWERS, _ENDINGS = ("exact", "f1"), ("accuracy",)
 
 
@@ -126,6 +138,7 @@ def kind_of(name: str) -> str:
         (QUESTIONS, "span"),
         (CHOICES, "choice"),
         (RANKED, "selection"),
+        ((RERANKING,), RERANKING),
         (TAGS, "tagging"),
         ((NESTED_NER,), ENTITIES),
         ((ENTITIES_BY_NAME,), BY_NAME),
@@ -187,6 +200,17 @@ def spec_for(
         ranks = tuple(RANK_METRICS)
         kind, reads = ("selection", "mean") if settings.scorer == VECTORS else ("choice", "pooler")
         return TaskSpec(kind=kind, name=name, metric=ranks[0], metrics=ranks, reads=reads, settings=settings)
+    if name == RERANKING:
+        return TaskSpec(
+            kind=RERANKING,
+            name=name,
+            pair=True,
+            metric=OF_LISTS[0],
+            metrics=OF_LISTS,
+            activation="sigmoid",
+            objective=LAMBDA,
+            settings=settings,
+        )
     if name in TAGS:
         return _tagging_spec(name, cast("Sequence[TaggedExample]", examples), settings)
     if name in MARKED:
@@ -283,6 +307,8 @@ def default_settings(name: str) -> TaskSettings:
         return TaskSettings(max_length=256, no_repeat_ngram=3, copy=True)
     if name in EXTRACTED:
         return TaskSettings(max_length=256, no_repeat_ngram=3)
+    if name == RERANKING:
+        return TaskSettings(max_length=256)
     if name == NESTED_NER:
         return TaskSettings(tune_threshold=True)
     if name == ENTITIES_BY_NAME:
@@ -356,6 +382,7 @@ def metrics_of(spec: TaskSpec) -> tuple[str, ...]:
         GENERATION: OF_TREES if spec.name == PARSING else OF_TEXTS,
         EXTRACTION: ROUGE,
         COREFERENCE: MENTION_METRICS,
+        RERANKING: tuple(RANKING_METRICS),
         ENTITIES: OF_SPANS,
         BY_NAME: OF_SPANS,
     }

@@ -102,17 +102,8 @@ class RegressionTask(TaskWithLoss):
         self, examples: Sequence[Example], features: EncodedExamples, logits: Logits, tokenizer: Tokenizer
     ) -> list[NumberPrediction]:
         """One `NumberPrediction` per example; see `Task.decode`."""
-        numbers = pooled_logits(logits, features, self.spec.settings.pooling)[:, 0]
-        raw: list[float | None] = [None] * len(numbers)
-        if self.spec.activation == SIGMOID:
-            raw = numbers.tolist()
-            numbers = 0.5 * (1 + np.tanh(0.5 * numbers))  # no exponential that overflows
-        values = numbers.tolist()
-        cut = np.add.reduceat(features.rows.cut_by_row, features.first_rows).tolist() if len(features) else []
-        return [
-            NumberPrediction(value=value, raw=output, cut_tokens=lost)
-            for value, output, lost in zip(values, raw, cut, strict=True)
-        ]
+        cut = np.add.reduceat(features.rows.cut_by_row, features.first_rows) if len(features) else ()
+        return numbers_of(pooled_logits(logits, features, self.spec.settings.pooling)[:, 0], self.spec.activation, cut)
 
     def averaged(self, predictions: Sequence[Sequence[NumberPrediction]]) -> list[NumberPrediction]:
         """The means of the numbers of several models; see `Task.averaged`."""
@@ -159,6 +150,18 @@ class RegressionTask(TaskWithLoss):
     def log_sums(self, sums: Any) -> dict[str, float]:
         """The mean squared error for a log line."""
         return {"squared_error": sums["squared_error"] / sums["count"]} if sums.get("count") else {}
+
+
+def numbers_of(outputs: Logits, activation: str, cut: npt.ArrayLike) -> list[NumberPrediction]:
+    """One prediction per output [E], with its activation and the tokens that the example lost."""
+    raw: list[float | None] = [None] * len(outputs)
+    if activation == SIGMOID:
+        raw = outputs.tolist()
+        outputs = 0.5 * (1 + np.tanh(0.5 * outputs))  # no exponential that overflows
+    return [
+        NumberPrediction(value=value, raw=output, cut_tokens=lost)
+        for value, output, lost in zip(outputs.tolist(), raw, np.asarray(cut).tolist(), strict=True)
+    ]
 
 
 def _gold(examples: Sequence[Example]) -> npt.NDArray[np.float64]:

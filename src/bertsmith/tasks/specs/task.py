@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.settings import from_dict, is_finite, require, require_known, require_labels, to_dict
-from bertsmith.models.heads.head_spec import Head, SpanShape
+from bertsmith.models.heads.head_spec import RERANKING, Head, SpanShape
 from bertsmith.models.heads.vector_forms import DENSE, VECTOR_FORMS
 from bertsmith.models.parts.head_inputs import (
     ATTENTION,
@@ -102,8 +102,8 @@ class GlinerShape(SpanShape):
 class TaskSpec:
     """A complete description of a task; plain values, stored in `bertsmith.json`."""
 
-    # classification, regression, choice, selection, tagging, span, similarity, generation, extraction, coreference,
-    # entities or entities-by-name; selects the class
+    # classification, regression, reranking, choice, selection, tagging, span, similarity, generation, extraction,
+    # coreference, entities or entities-by-name; selects the class
     kind: str
     name: str
     # names of the outputs in the order of the head's rows; empty for regression, choice and span
@@ -133,7 +133,8 @@ class TaskSpec:
     normalize_layers: bool = False  # whether it brings each of them to mean 0 and variance 1 first
     activation: str = ""  # of a number, what is computed from the output of the head: "" (nothing) or "sigmoid"
     prompt: str = ""  # a prefix for the first text of each example
-    objective: str = ""  # of a task of vectors, the loss that they are trained with; see `tasks.specs.similarity`
+    # the loss of a task of vectors, see `tasks.specs.similarity`, or of lists, see `heads.list_losses`
+    objective: str = ""
     vectors: str = DENSE  # of a task of vectors, their form, one of `vector_forms.VECTOR_FORMS`
     # of a task of vectors, how many of their first numbers were trained to be vectors of their own
     widths: tuple[int, ...] = ()
@@ -149,7 +150,7 @@ class TaskSpec:
         if self.settings.long_text in HIERARCHICAL and self.reads in (*OF_TWO_TEXTS, CONCAT, *READERS):
             limits = "pooler, cls or mean for a hierarchical long_text"
             raise ConfigError.must_be("reads", limits, self.reads, "use --reads mean")
-        if self.reads == MAX and self.kind in ("classification", "regression", "choice"):
+        if self.reads == MAX and self.kind in ("classification", "regression", RERANKING, "choice"):
             raise ConfigError(
                 expected=f"a task of vectors of texts, for a head that reads {MAX!r}",
                 found=self.title,
@@ -207,11 +208,14 @@ class TaskSpec:
         for name in ("bilstm_layers", "normalize_layers"):
             if self.reads not in READERS or not values[name]:
                 del values[name]
+        has_vectors = self.objective and self.kind != RERANKING
         if not self.objective:
-            del values["objective"], values["widths"]
+            del values["objective"]
+        if not has_vectors:
+            del values["widths"]
         if self.vectors == DENSE:  # as models of earlier versions
             del values["vectors"]
-        if not self.objective or self.ranks:
+        if not has_vectors or self.ranks:
             del values["settings"]["query_prompt"], values["settings"]["passage_prompt"]
         for name in (
             "activation",

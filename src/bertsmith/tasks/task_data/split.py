@@ -15,6 +15,7 @@ from bertsmith.base.core.settings import require
 from bertsmith.tasks.datasets.examples import (
     ChoiceExample,
     Example,
+    ListExample,
     MentionExample,
     QuestionExample,
     SequenceExample,
@@ -23,6 +24,8 @@ from bertsmith.tasks.datasets.examples import (
 )
 from bertsmith.tasks.datasets.labels import labels_of, listed
 from bertsmith.tasks.datasets.values import brief
+
+_OF_CONTEXT = (QuestionExample, ListExample)  # examples of which several may have the same context
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,10 +75,10 @@ def split_dev(
     """
     if len(examples) < 2:
         raise ConfigError(expected="at least two training examples", found=str(len(examples)), fix="give --dev a file")
-    # Questions about the same context stay together; otherwise dev contexts would be seen in training.
+    # Questions about the same context stay together, and lists of the same query; otherwise dev contexts would be seen
+    # in training.
     together = [
-        example.context if isinstance(example, QuestionExample) else str(number)
-        for number, example in enumerate(examples)
+        example.context if isinstance(example, _OF_CONTEXT) else str(number) for number, example in enumerate(examples)
     ]
     parts = _parts(together if groups is None else groups)
     labels, aside = _labels(examples), set[int]()
@@ -131,7 +134,7 @@ def fold_numbers(
     Raises:
         ConfigError: there are fewer groups, or different texts, than folds.
     """
-    together = [example.context if isinstance(example, QuestionExample) else inputs_of(example) for example in examples]
+    together = [example.context if isinstance(example, _OF_CONTEXT) else inputs_of(example) for example in examples]
     parts = _parts(together if groups is None else groups)
     require(
         len(parts) >= count,

@@ -14,6 +14,7 @@ from bertsmith.base.core.registry import Registry
 from bertsmith.base.core.settings import require, require_other
 from bertsmith.base.core.tables import table_name
 from bertsmith.base.storage.files import digest_file
+from bertsmith.models.heads.head_spec import RERANKING
 from bertsmith.tasks.datasets.drawn_replies import FEWEST, with_drawn
 from bertsmith.tasks.datasets.examples import (
     ENTITIES_BY_NAME,
@@ -64,6 +65,7 @@ _READERS = Registry[Callable[..., ExampleFile]](
         "questions": "tasks.datasets.squad:read_squad",
         "choices": "tasks.datasets.choice:read_choices",
         "groups": "tasks.datasets.text_groups:read_groups",
+        "lists": "tasks.datasets.scored_lists:read_lists",
         "documents": "tasks.datasets.documents:read_documents",
         "mentions": "tasks.datasets.mentions:read_mentions",
         "replies": "tasks.datasets.replies:read_replies",
@@ -128,6 +130,8 @@ def read_examples(
     elif name in RANKED:
         options = {"training": training, "candidates": columns.candidates}
         example_file = _READERS["replies"](path, gold=gold, **options, **named)
+    elif name == RERANKING:
+        example_file = _READERS["lists"](path, pair_column=columns.pair_column, gold=gold, **named)
     elif name in FORMS:
         example_file = _READERS["groups"](name, path, pair_column=columns.pair_column, gold=gold, **named)
     elif name in WRITTEN:
