@@ -8,6 +8,12 @@ process of its own with --threads threads. Queries are asked one by one. `cells`
 probes tuned to 0.95 on its own rows; the others have a list of settings, of which the first that reaches 0.95 on the
 queries counts. LanceDB and the product quantization of faiss rank 32 candidates a row again.
 
+With --noisy-rows, `build_index` builds an index of that many rows, each a vector of X.npy and, as noise, another one at
+random, and adds a hundredth to it; --queries more rows are searched one by one. Two rows that are made of the same
+vector are about as close as the 10 nearest sentences of X.npy, and a search has to read about as many cells as one of
+X.npy. (Independent noise makes dense groups, which are found with a few cells.) A hundred million rows are extrapolated
+from it. Memory is that of the process without pages of files, the largest of ten samples a second.
+
 With --texts and --model, `bertsmith index` is timed as a command with each of its stages, and then searches of the
 index by words and by vectors: the first eight words of --queries of the texts, one by one, without the model's time.
 """
@@ -20,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +34,19 @@ import numpy as np
 from harness import RESULTS, machine, machine_label
 
 from bertsmith.base.core.randomness import generator
+from bertsmith.base.machine.allocator import own_bytes
 from bertsmith.base.storage.files import write_json
+from bertsmith.inference.search.passages import Record
 from bertsmith.inference.search.rankings import nearest_vectors
 from bertsmith.inference.search.request import DENSE
+from bertsmith.inference.vectors.jobs import VectorJob
 from bertsmith.tasks.metrics.vectors import unit
 
 WANTED, TOP = 0.95, 10
 STAGES = ("reading:", "words:", "vectors:")
 Search = Callable[[np.ndarray], np.ndarray]
+NOISE = 0.67  # of the length of a vector; rows of the same vector have a cosine of about 1 / (1 + NOISE ** 2) = 0.69
+HUNDRED_MILLION = 10**8
 
 
 def cells(vectors: np.ndarray, folder: Path, threads: int) -> tuple[float, list[tuple[str, Search]]]:
@@ -228,6 +239,132 @@ def of_words(texts: Path) -> dict[str, Any]:
     return {"processor_seconds": round(spent, 1), "mib": round((peak - before) / 1024)}
 
 
+class NoisyVectors(VectorJob):
+    """Vectors of a file in random order, again and again, each with other noise; the last ones are for queries."""
+
+    width = made_of = None  # type: ignore[assignment]
+
+    def __init__(self, path: Path, queries: int, start: int = 0) -> None:
+        self.stored, self.queries, self.start = np.load(path, mmap_mode="r"), queries, start
+        self.order = generator(0, "order").permutation(len(self.stored))
+        self.width, self.made_of = self.stored.shape[1], {}
+
+    def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[np.ndarray, Mapping[str, Any]]]:
+        """See `VectorJob`."""
+        first += self.start
+        numbers = np.arange(first, first + len(texts)) % (len(self.order) - self.queries)
+        yield self._noisy(self.order[numbers], "rows", first), {}
+
+    def asked(self) -> np.ndarray:
+        """The vectors of queries."""
+        return unit(self._noisy(self.order[len(self.order) - self.queries :], "queries", 0)).astype(np.float32)
+
+    def _noisy(self, rows: np.ndarray, purpose: str, number: int) -> np.ndarray:
+        others = np.sort(generator(0, purpose, number).integers(len(self.stored), size=len(rows)))
+        vectors, noise = (np.asarray(self.stored[numbers], np.float32) for numbers in (rows, others))
+        return vectors + NOISE * noise
+
+    def counts(self) -> dict[str, int]:
+        """See `VectorJob`."""
+        return {}
+
+    def notes(self, counts: Mapping[str, int]) -> list[str]:
+        """See `VectorJob`."""
+        return []
+
+
+def build_noisy(path: Path, folder: Path, rows: int, queries: int, start: int) -> dict[str, Any]:
+    """Builds the index of noisy vectors, or adds to it if `start` is not 0, in this process."""
+    from bertsmith.inference.indexes.building import build_index
+    from bertsmith.inference.indexes.parts import NewVectors
+    from bertsmith.inference.indexes.segment import VectorsRecord
+
+    job = NoisyVectors(path, queries, start)
+    vectors = NewVectors(job=job, record=VectorsRecord(model="", made_of={}, width=job.width))
+    numbered = range(start, start + rows)
+    return build_index(
+        folder,
+        (Record(str(number), "", "") for number in numbered),
+        {DENSE: vectors},
+        sources={},
+        needs_text=False,
+        add=start > 0,
+        recall=WANTED,
+        rows_per_segment=2**20,
+    ).to_dict()
+
+
+def search_noisy(path: Path, folder: Path, queries: int) -> dict[str, Any]:
+    """Times and recall of searches of the index of noisy vectors, in this process."""
+    from bertsmith.inference.indexes.index import Index
+
+    started = time.monotonic()
+    index, asked = Index(folder), NoisyVectors(path, queries).asked()
+    opened, times, rankings, spent = time.monotonic() - started, [], [], time.process_time()
+    for query in asked:
+        started = time.monotonic()
+        rankings.append(index.search(query[None], TOP))
+        times.append(time.monotonic() - started)
+    spent = time.process_time() - spent
+    own = own_bytes()
+    lowest = index.narrowed(exact=True).search(asked, TOP).scores[:, -1]
+    reached = [np.count_nonzero(each.scores >= low - 1e-4) / TOP for each, low in zip(rankings, lowest, strict=True)]
+    return {
+        "seconds_to_open": round(opened, 2),
+        "milliseconds": {str(share): round(1000 * float(np.quantile(times, share)), 2) for share in (0.5, 0.99)},
+        "processor_milliseconds": round(1000 * spent / queries, 2),
+        "recall": round(float(np.mean(reached)), 4),
+        "own_mib": round(own / 2**20),
+    }
+
+
+def of_noisy_rows(path: Path, rows: int, queries: int, threads: int) -> dict[str, Any]:
+    """What an index of noisy vectors takes, and an addition, and searches; extrapolated to a hundred million."""
+    with tempfile.TemporaryDirectory(dir=path.parent) as temporary:
+        folder = Path(temporary) / "index"
+        shared = [sys.executable, __file__, "--vectors", str(path), "--queries", str(queries), "--index", str(folder)]
+        build = _watched([*shared, "--one", "noisy-build", "--rows", str(rows)], threads)
+        result = {"build": build, "bytes_per_vector": round(_size(folder) / rows)}
+        result["searches"] = _watched([*shared, "--one", "noisy-searches"], threads)
+        result["add"] = _watched(
+            [*shared, "--one", "noisy-build", "--start", str(rows), "--rows", str(rows // 100)], threads
+        )
+    more = HUNDRED_MILLION / rows
+    result["of_100m"] = {
+        "processor_hours": round(build["processor_seconds"] * more / 3600, 2),
+        "gigabytes_on_disk": round(result["bytes_per_vector"] * HUNDRED_MILLION / 1e9),
+        "mib_to_build": build["own_mib"],
+        "milliseconds_of_a_search": round(result["searches"]["processor_milliseconds"] * more),
+    }
+    return result
+
+
+def _watched(command: Sequence[str], threads: int) -> dict[str, Any]:
+    """What a process prints as JSON, with its seconds, processor time and memory."""
+    started, most = time.monotonic(), 0
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(command, stdout=said, env=environment)
+        while True:
+            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+            if pid:
+                break
+            most = max(most, own_bytes(process.pid))
+            time.sleep(0.1)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
+        said.seek(0)
+        printed = json.loads(said.read().splitlines()[-1])
+    return {
+        "seconds": round(time.monotonic() - started, 1),
+        "processor_seconds": round(usage.ru_utime + usage.ru_stime, 1),
+        "own_mib": round(most / 2**20),
+        "resident_mib": round(usage.ru_maxrss / 1024),
+        **printed,
+    }
+
+
 def of_searches(folder: Path, queries: int) -> dict[str, Any]:
     """Times of searches of an index by words and by vectors, in this process, and its peak memory after each."""
     from bertsmith.inference.indexes.index import Index
@@ -287,6 +424,9 @@ def main() -> None:
     parser.add_argument("--texts", type=Path, help="with --model: time `bertsmith index` on this file, too")
     parser.add_argument("--model")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--noisy-rows", type=int, help="build an index of that many rows, vectors with noise")
+    parser.add_argument("--index", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--start", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -299,6 +439,12 @@ def main() -> None:
         if options.one in ("searches", "words"):
             is_words = options.one == "words"
             print(json.dumps(of_words(options.vectors) if is_words else of_searches(options.vectors, options.queries)))
+            return
+        if options.one == "noisy-build":
+            print(json.dumps(build_noisy(options.vectors, options.index, options.rows, options.queries, options.start)))
+            return
+        if options.one == "noisy-searches":
+            print(json.dumps(search_noisy(options.vectors, options.index, options.queries)))
             return
         if options.one:
             print(json.dumps(measured(options.one, options.vectors, options.rows, options.queries, options.threads)))
@@ -313,9 +459,13 @@ def main() -> None:
                 continue
             results.append(json.loads(done.stdout.strip().splitlines()[-1]))
             print(results[-1], flush=True)
-    kept = ("rows", "queries", "threads")
-    command = {} if options.texts is None else {"command": of_command(options.texts, options.model, options.queries)}
+        command: dict[str, Any] = {}
+        if options.texts is not None:
+            command["command"] = of_command(options.texts, options.model, options.queries)
+        if options.noisy_rows:
+            command["noisy"] = of_noisy_rows(options.vectors, options.noisy_rows, options.queries, options.threads)
     print(command)
+    kept = ("rows", "queries", "threads")
     described = machine()
     named = f"_{options.name}" if options.name else ""
     out = options.out or RESULTS / f"vector_indexes{named}_{machine_label(described)}.json"

@@ -38,6 +38,20 @@ def test_a_large_file_of_lines_has_the_records_of_a_small_one(content: str) -> N
         assert list(read_records(path)) == small
 
 
+@given(
+    texts=st.lists(st.text(st.sampled_from('ab \t"\\\r\x85\u2028\ud83dé')), min_size=1),
+    blank=st.sampled_from(["", "\n", " \n"]),
+)
+def test_a_large_table_of_json_lines_has_the_records_of_a_small_one(texts: list[str], blank: str) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        rows = [{"id": f"r{number}", "text": text, "year": number} for number, text in enumerate(texts)]
+        lines = "".join(f"{json.dumps(row)}\n{blank}" for row in rows)
+        path = file_with(Path(folder) / "p.jsonl", lines)
+        small = list(read_records(path))
+        patch.setattr(passages, "_WHOLE", 0)
+        assert list(read_records(path)) == small
+
+
 def test_tables_have_ids_and_titles(tmp_path: Path) -> None:
     rows = [
         {"_id": "a", "title": "Kites", "text": "They fly."},

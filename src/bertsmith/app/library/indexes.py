@@ -28,6 +28,7 @@ from bertsmith.inference.indexes.request import (
 )
 from bertsmith.inference.indexes.segment import VectorsRecord
 from bertsmith.inference.indexes.stored_vectors import PassageTokens, PassageVectors, StoredVectors, has_vectors
+from bertsmith.inference.search.cells import rows_within
 from bertsmith.inference.search.index import kind_of, maker_of
 from bertsmith.inference.search.passages import Record, read_records
 from bertsmith.inference.search.request import DENSE, MANIFEST, TOKENS
@@ -102,7 +103,7 @@ def build_index(request: IndexRequest) -> IndexChange:
         add=request.add,
         resume=request.resume,
         recall=request.recall,
-        rows_per_segment=request.segment_rows,
+        rows_per_segment=rows_per_segment({kind: new.record for kind, new in vectors.items()}, request),
     )
 
 
@@ -203,7 +204,17 @@ def compact_index(request: CompactIndexRequest) -> IndexChange:
     Raises:
         BertsmithError: there is no index.
     """
-    return building.compact_index(Path(request.index), recall=request.recall, rows_per_segment=request.segment_rows)
+    folder = Path(request.index)
+    rows = rows_per_segment(Manifest.read(folder).vectors, request)
+    return building.compact_index(folder, recall=request.recall, rows_per_segment=rows)
+
+
+def rows_per_segment(
+    vectors: Mapping[str, VectorsRecord], request: IndexRequest | CompactIndexRequest | type[IndexRequest]
+) -> int:
+    """The most rows of a segment; only the cells of dense vectors are built in memory."""
+    most = request.segment_rows
+    return rows_within(request.memory, vectors[DENSE].width, most) if DENSE in vectors else most
 
 
 @takes(JoinIndexesRequest)

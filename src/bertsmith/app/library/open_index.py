@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith.app.library.indexes import differences, index_embedders, new_vectors
+from bertsmith.app.library.indexes import differences, index_embedders, new_vectors, rows_per_segment
 from bertsmith.app.library.inputs import checked_texts
 from bertsmith.app.library.model import Model
 from bertsmith.app.library.reading import Reading
@@ -194,7 +194,7 @@ class OpenIndex:
                 sources={},
                 add=True,
                 recall=IndexRequest.recall,
-                rows_per_segment=IndexRequest.segment_rows,
+                rows_per_segment=rows_per_segment(before.vectors, IndexRequest),
             )
         names = {name for record in records for name in record.fields}
         columns = [name for name in names if name not in (ID, TEXT, *before.columns)]

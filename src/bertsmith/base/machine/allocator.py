@@ -33,10 +33,10 @@ def keep_freed_memory() -> None:
     np.empty(_KEPT_BYTES, dtype=np.uint8)
 
 
-def own_bytes() -> int:
-    """The resident memory of this process without pages of files, such as shards; 0 where the system does not say."""
+def own_bytes(process: int | str = "self") -> int:
+    """The resident memory of a process without pages of files, such as shards; 0 where the system does not say."""
     try:
-        _, resident, shared, *_ = Path("/proc/self/statm").read_text(encoding="ascii").split()
+        _, resident, shared, *_ = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()
         return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
         return 0

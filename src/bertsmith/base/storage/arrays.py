@@ -1,6 +1,10 @@
 """Arrays in .npy files: those that several threads read at once, and those that are filled in any order."""
 
+import os
+import struct
 import threading
+import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -9,6 +13,7 @@ import numpy.typing as npt
 
 # NumPy parses the header as Python, and in Python 3.11 two threads that do so at once may get a SystemError.
 _parsing = threading.Lock()
+_NAME_LENGTH = 26  # where the header of an entry of a zip file has the length of its name
 
 
 def load_array(path: str | Path, mode: Literal["r", "r+"] | None = "r") -> npt.NDArray[Any]:
@@ -23,6 +28,36 @@ def load_array(path: str | Path, mode: Literal["r", "r+"] | None = "r") -> npt.N
     with _parsing:
         array: npt.NDArray[Any] = np.load(path, mmap_mode=mode, allow_pickle=False)
     return array
+
+
+def mapped_arrays(path: Path, names: Sequence[str]) -> list[npt.NDArray[Any]]:
+    """Arrays of a .npz file that is not compressed, memory-mapped.
+
+    Raises:
+        OSError, ValueError: the file is missing or damaged, or has other arrays.
+    """
+    arrays: list[npt.NDArray[Any]] = []
+    try:
+        with zipfile.ZipFile(path) as archive, open(path, "rb") as file:
+            for name in names:
+                entry = archive.getinfo(f"{name}.npy")
+                if entry.compress_type != zipfile.ZIP_STORED:
+                    raise ValueError(f"{name} is compressed")
+                file.seek(entry.header_offset + _NAME_LENGTH)
+                lengths = struct.unpack("<HH", file.read(4))  # of the name and of more about the entry, which follow
+                file.seek(sum(lengths), os.SEEK_CUR)
+                with _parsing:
+                    np.lib.format.read_magic(file)
+                    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+                if dtype.hasobject:
+                    raise ValueError(f"{name} has Python objects")
+                if not np.prod(shape):
+                    arrays.append(np.empty(shape, dtype))
+                    continue
+                arrays.append(np.memmap(path, dtype, "r", file.tell(), shape))
+    except (KeyError, struct.error, zipfile.BadZipFile) as error:
+        raise ValueError(str(error)) from None
+    return arrays
 
 
 def allocated_array(file: IO[bytes], dtype: np.dtype[Any], count: int) -> np.memmap[Any, Any]:

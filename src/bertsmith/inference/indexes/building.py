@@ -108,8 +108,7 @@ def build_index(
         removed: list[SegmentRecord] = []
         number = 1 if before is None else before.changes + 1
         if before is not None:
-            ids = (Rows(folder / each.name).table[ID].to_pylist() for each in segments)
-            removed = _without(folder, before.segments, itertools.chain.from_iterable(ids), number)[0]
+            removed = _without(folder, before.segments, _shared(folder, before.segments, segments), number)[0]
         manifest = Manifest(
             vectors={kind: new.record for kind, new in vectors.items()},
             columns=columns,

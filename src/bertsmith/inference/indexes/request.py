@@ -14,7 +14,13 @@ from bertsmith.text.documents.encodings import TableEncoding
 _RECALL = Help(
     "share of the 10 nearest texts that a search of a large index should find; more takes longer", above=0, most=1
 )
-_ROWS = Help("texts per segment; its cells are built in memory, about 300 bytes a text", least=1, most=2**24)
+_ROWS = Help("texts per segment, if --memory is enough for its cells", least=1, most=2**24)
+_MEMORY = Help(
+    "megabytes for building, besides Python and the model; with fewer, segments are smaller and more, and a search "
+    "takes longer",
+    above=0,
+    most=1e7,
+)
 _INDEX = Help("the index", flag="INDEX", path="the index", kind=Path)
 _OUT = Help("the folder of the index", metavar="INDEX", path="the index", kind=Path)
 
@@ -49,6 +55,7 @@ class IndexRequest(Request, ComputeSettings, TableEncoding):
     )
     recall: float = optional(0.95, _RECALL)
     segment_rows: int = optional(2**20, _ROWS)
+    memory: float = optional(1000.0, _MEMORY)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,3 +107,4 @@ class CompactIndexRequest(Request):
     _: dataclasses.KW_ONLY
     recall: float = optional(0.95, _RECALL)
     segment_rows: int = optional(2**20, _ROWS)
+    memory: float = optional(1000.0, _MEMORY)

@@ -9,7 +9,6 @@ Letters: n rows, V terms, Q queries, k ranked rows.
 """
 
 import functools
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from bertsmith.base.storage.arrays import mapped_arrays
 from bertsmith.inference.indexes.rows import refused_if_damaged
 from bertsmith.inference.indexes.segment_vectors import SegmentVectors
 from bertsmith.inference.search.postings import Floats, Mask, Postings, Summand, Term, best_rows, write_weights
@@ -37,12 +37,10 @@ class SparseRows:
     def _arrays(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], tuple[int, int]]:
         """Numbers, terms, the first number of each row, and [n, V]."""
         with refused_if_damaged(self._folder):
-            try:
-                with open(self._folder / SPARSE_VECTORS, "rb") as file, np.load(file, allow_pickle=False) as arrays:
-                    data, indices, starts = (arrays[name] for name in ("data", "indices", "indptr"))
-                    rows, width = arrays["shape"].tolist()
-            except (KeyError, zipfile.BadZipFile) as error:
-                raise ValueError(str(error)) from None
+            data, indices, starts, shape = mapped_arrays(
+                self._folder / SPARSE_VECTORS, ("data", "indices", "indptr", "shape")
+            )
+            rows, width = shape.tolist()
             if len(starts) != rows + 1 or not len(data) == len(indices) == starts[-1]:
                 raise ValueError(f"{len(data):,} numbers of {rows:,} vectors")
         return data, indices, starts, (rows, width)

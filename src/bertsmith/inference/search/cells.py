@@ -9,6 +9,7 @@ Sources: Jégou, Douze and Schmid, "Product quantization for nearest neighbor se
 inverted file; Douze et al., "The Faiss library" (2024).
 """
 
+import bisect
 import dataclasses
 import importlib.util
 import math
@@ -29,7 +30,10 @@ SEED = 0
 LEAST_ROWS = 20_000  # below, comparing all rows takes milliseconds
 _TRAINING_ROWS = 48  # a cell
 _ITERATIONS = 10  # of k-means
-_BLOCK = 65_536  # rows
+_BLOCK = 8192  # rows
+_OF_CODES = 100_000  # the most rows from which faiss trains its codes
+_OF_QUERIES = 60_000_000  # bytes that a comparison of _TRIED queries with all rows takes
+_COPIES = 1.5  # lists of rows grow by doubling
 _TRIED = 256  # rows as queries
 _RANKED = 10
 _CANDIDATES = 4  # a ranked row, whose stored vectors are compared
@@ -74,6 +78,30 @@ class Tuning:
     recall: float
 
 
+def _num_cells(rows: int) -> int:
+    """The number of cells, n, of that many rows: a power of two near the square root of 16 n."""
+    return 1 << round(math.log2(4 * math.sqrt(rows)))
+
+
+def cell_bytes(rows: int, width: int) -> int:
+    """The bytes of memory that building the cells of vectors takes, at most."""
+    sample = min(rows, _TRAINING_ROWS * _num_cells(rows))
+    training = 4 * width * (sample + min(sample, _OF_CODES))
+    return max(_OF_QUERIES, training, int(_COPIES * rows * (width + 8))) + 12 * width * _BLOCK
+
+
+def rows_within(memory: float, width: int, most: int) -> int:
+    """The most rows, up to `most`, whose cells are built in that memory, in megabytes; refuses less than cells take."""
+    least = math.ceil(cell_bytes(LEAST_ROWS, width) / 1e6)
+    require(
+        memory >= least,
+        expected=f"--memory of at least {least} for vectors of width {width:,}",
+        found=f"{memory:g}",
+        fix="allow that much",
+    )
+    return bisect.bisect_right(range(most + 1), memory * 1e6, lo=1, key=lambda rows: cell_bytes(rows, width)) - 1
+
+
 def new_cells(vectors: Stored, seed: int) -> Any:
     """The cells of normalized vectors [n, D], an index of faiss.
 
@@ -83,12 +111,13 @@ def new_cells(vectors: Stored, seed: int) -> Any:
     """
     module = _faiss()
     n, width = vectors.shape
-    count = 2 ** round(math.log2(4 * math.sqrt(n)))
+    count = _num_cells(n)
     index = module.index_factory(width, f"IVF{count},SQ8", module.METRIC_INNER_PRODUCT)
     index.cp.seed, index.cp.niter, index.cp.spherical = seed, _ITERATIONS, True
     index.cp.max_points_per_centroid = _TRAINING_ROWS
     sample = generator(seed, "cells", 0).choice(n, min(n, _TRAINING_ROWS * count), replace=False)
     index.train(np.asarray(vectors[np.sort(sample)], dtype=np.float32))
+    del sample
     for start in range(0, n, _BLOCK):
         index.add(np.asarray(vectors[start : start + _BLOCK], dtype=np.float32))
     return index

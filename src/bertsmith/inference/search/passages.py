@@ -40,7 +40,7 @@ TITLE_COLUMN = "title"
 Judgements = dict[str, dict[str, float]]
 """By query id: the gain of each judged passage, by passage id."""
 
-_WHOLE = 2**26  # bytes; larger files of lines are not read as a whole
+_WHOLE = 2**22  # bytes; larger files of lines are not read as a whole
 _TREC_START = re.compile(r"\s*(?:<\?xml[^>]*\?>\s*)?(?:<\w+>\s*)?<(doc|top)\b", re.IGNORECASE)
 _TREC_RECORD = re.compile(r"<(doc|top)\b[^>]*>(.*?)</\1>", re.IGNORECASE | re.DOTALL)
 _TREC_FIELD = re.compile(
@@ -246,7 +246,12 @@ def judgements_for(judgements: Judgements, queries: TextSet, by: str | None = No
 def _table_records(
     path: Path, text_column: str | None, option: str, encoding: str, without: str = ""
 ) -> Iterator[Record]:
-    rows = read_table(path, encoding=encoding, without=without)
+    is_large = path.is_file() and suffix_of(path) == ".jsonl" and path.stat().st_size > _WHOLE
+    rows = (
+        typed_rows(TextLines(path, reading=EncodingSettings(encoding=encoding), may_drop=False).records())
+        if is_large
+        else read_table(path, encoding=encoding, without=without)
+    )
     fix = f"name it with {option}"
     if suffix_of(path) in (".csv", ".tsv"):
         fix += "; the first line must name the columns"

@@ -15,7 +15,7 @@ from bertsmith.base.core.errors import InputError
 NO_PASSAGE = -1  # fills places if fewer passages than requested are ranked
 FUSION_CONSTANT = 60
 _BLOCK = 8192  # passages
-_QUERIES = 1024
+_QUERIES = 256
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -6,9 +6,9 @@ it, are treated as `EncodingSettings` says.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import warn
@@ -38,6 +38,8 @@ from bertsmith.text.documents.sources import (
     refusal,
     shown,
 )
+
+T = TypeVar("T")
 
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 JSON_HEAD = 4096  # bytes that are checked for JSON
@@ -86,15 +88,26 @@ class TextLines:
 
     def __iter__(self) -> Iterator[str]:
         """The texts in file order."""
+        return self._read(self._texts)
+
+    def _read(self, content: Callable[[SourceStream], Iterator[T]]) -> Iterator[T]:
+        """What is read of the open file."""
         self.blank_records = 0
         self._decoder = LineDecoder(self.reading, name=shown(self.path), may_drop=self._may_drop)
         packing = None if self.is_stdin else COMPRESSIONS.get(Path(self.path).suffix.lower())
         source = Source(self.path, "text", packing, named=True, size=0)
         try:
             with SourceStream(source) as stream:
-                yield from self._texts(stream)
+                yield from content(stream)
         except UnreadableError as reason:
             raise InputError.at(quoted(self.path), "texts", str(reason), "name a file with text") from None
+
+    def records(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The location and the values of each record of a file of JSON lines, whose names are those of its columns."""
+        return (
+            (location, {clean(name): value for name, value in record.items()})
+            for location, record in self._read(self._json_records)
+        )
 
     @property
     def plain_bytes(self) -> int | None:
@@ -129,7 +142,7 @@ class TextLines:
                     number += 1
                     yield _text(value, column, f"row {number:,} of {quoted(self.path)}")
         elif self.kind == ".jsonl":
-            yield from self._records(self._lines(stream))
+            yield from self._texts_of_records(stream)
         elif self.kind in (".csv", ".tsv"):
             yield from self._cells(self._lines(stream))
         else:
@@ -153,9 +166,8 @@ class TextLines:
         for number, raw in enumerate(_raw_lines(text, head, end), start=1):
             yield self._decoder.text(raw, number)
 
-    def _records(self, lines: Iterable[str]) -> Iterator[str]:
-        column = self.column
-        for number, line in enumerate(lines, start=1):
+    def _json_records(self, stream: SourceStream) -> Iterator[tuple[str, dict[str, Any]]]:
+        for number, line in enumerate(self._lines(stream), start=1):
             if not line.strip():
                 self.blank_records += 1
                 continue
@@ -166,6 +178,11 @@ class TextLines:
                 raise InputError.at(location, "JSON", f"{brief(line.strip())} ({error})", "fix this line") from None
             if not isinstance(record, dict):
                 raise InputError.at(location, "a JSON record {...}", brief(record), "fix this line")
+            yield location, record
+
+    def _texts_of_records(self, stream: SourceStream) -> Iterator[str]:
+        column = self.column
+        for location, record in self._json_records(stream):
             column = column or self._column(list(record))
             if column not in record:
                 raise missing_column(column, location, record)
