@@ -306,7 +306,7 @@ def search_noisy(path: Path, folder: Path, queries: int) -> dict[str, Any]:
         rankings.append(index.search(query[None], TOP))
         times.append(time.monotonic() - started)
     spent = time.process_time() - spent
-    own = own_bytes()
+    memory = own_bytes()
     lowest = index.narrowed(exact=True).search(asked, TOP).scores[:, -1]
     reached = [np.count_nonzero(each.scores >= low - 1e-4) / TOP for each, low in zip(rankings, lowest, strict=True)]
     return {
@@ -314,7 +314,7 @@ def search_noisy(path: Path, folder: Path, queries: int) -> dict[str, Any]:
         "milliseconds": {str(share): round(1000 * float(np.quantile(times, share)), 2) for share in (0.5, 0.99)},
         "processor_milliseconds": round(1000 * spent / queries, 2),
         "recall": round(float(np.mean(reached)), 4),
-        "own_mib": round(own / 2**20),
+        "own_mib": round(memory / 2**20),
     }
 
 
