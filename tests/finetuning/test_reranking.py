@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bertsmith
+from bertsmith.app.library.finetuning import read_examples
 from bertsmith.base.core.errors import BertsmithError, InputError
 from bertsmith.base.machine.runtime import choose
 from bertsmith.base.storage.files import read_json_lines
@@ -22,6 +23,7 @@ from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.heads.head_spec import LIST_OBJECTIVES, POINTWISE
 from bertsmith.models.heads.list_losses import compared, list_losses
 from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.request import FinetuneRequest
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.recipes.finetuning.workload import Finetuning
 from bertsmith.recipes.results.scores import details
@@ -34,7 +36,7 @@ from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.named_tasks import spec_for
 from bertsmith.tasks.task_data.split import TaskData
 from bertsmith.tasks.task_data.task_files import read_task
-from tasks.task_samples import CONFIG, SETTINGS, SPECS, TOKENIZER, examples_of, write_base_model
+from tasks.task_samples import CONFIG, PEOPLE, PLACES, SETTINGS, SPECS, TOKENIZER, examples_of, write_base_model
 from training.logs import assert_learns
 from written_files import file_with
 
@@ -281,6 +283,22 @@ def test_a_teacher_scores_the_candidates_of_lists(run: Path) -> None:
         assert isinstance(before, ListExample)
         expected = model.rerank(before.context, before.endings, raw_scores=True)
         np.testing.assert_allclose(example.scores, expected, atol=1e-5)
+
+
+def test_negatives_that_are_mined_make_lists_of_pairs(base: str, tmp_path: Path) -> None:
+    pairs = [{"query": f"who {name}", "passage": f"good {name}"} for name in (*PEOPLE, *PLACES)]
+    train = file_with(tmp_path / "pairs.jsonl", "".join(json.dumps(row) + "\n" for row in pairs))
+    more = file_with(tmp_path / "texts.txt", "bad plot\nthe film\n")
+    request = FinetuneRequest(
+        base, "reranking", tmp_path / "run", train=train, hard_negatives=2, miner=base, negatives_from=more,
+        negative_margin=0.0, negative_ranks="1,40",
+    )  # fmt: skip
+    _, data, prepared = read_examples(request)
+    lists = [example for example in data.train if isinstance(example, ListExample)]
+    assert max(len(example.endings) for example in lists) == 3
+    assert {example.scores for example in lists} <= {(1.0,), (1.0, 0.0), (1.0, 0.0, 0.0)}
+    assert any(text in ("bad plot", "the film") for example in lists for text in example.endings)
+    assert prepared["negative_ranks"] == "1,40"
 
 
 def test_a_run_with_a_teacher_learns_margins_and_reports_lists(run: Path, base: str, tmp_path: Path) -> None:

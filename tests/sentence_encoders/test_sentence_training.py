@@ -4,11 +4,15 @@ import json
 import re
 import shutil
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.metrics import v_measure_score
 
@@ -20,9 +24,9 @@ from bertsmith.recipes.finetuning.baselines import LINES_FILE, WEIGHTS_FILE
 from bertsmith.recipes.sentence_encoders import few_labels
 from bertsmith.recipes.sentence_encoders.evaluation import clustering_v_measure
 from bertsmith.recipes.sentence_encoders.few_labels import contrastive_pairs
-from bertsmith.recipes.sentence_encoders.hard_negatives import LIMIT, with_hard_negatives
+from bertsmith.recipes.sentence_encoders.hard_negatives import RELATIVE_MARGIN, with_hard_negatives
 from bertsmith.recipes.sentence_encoders.teacher import taught
-from bertsmith.tasks.datasets.examples import TextExample, TripletExample
+from bertsmith.tasks.datasets.examples import ListExample, TextExample, TripletExample
 from bertsmith.tasks.task_data.task_files import read_task
 from tasks.task_samples import BAD, GOOD, PEOPLE, PLACES, examples_of, write_base_model
 from written_files import file_with
@@ -130,7 +134,7 @@ def test_hard_negatives_are_near_and_no_partners(base: str) -> None:
             vectors = embedder.embed(example.texts)
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
             cosines = vectors[1:] @ vectors[0]
-            assert (cosines[1:] <= LIMIT * cosines[0] + 1e-5).all()
+            assert (cosines[1:] <= cosines[0] - RELATIVE_MARGIN * abs(cosines[0]) + 1e-5).all()
             assert all((example.texts[0], text) not in partners for text in example.texts[2:])
 
 
@@ -139,6 +143,58 @@ def test_the_held_out_tenth_of_labelled_pairs_has_every_label(tmp_path: Path) ->
     lines = [{"text1": f"a {n}", "text2": f"b {n}", "label": label} for n, label in enumerate(labels)]
     _, data = read_task("pairs", lines_file(tmp_path / "pairs.jsonl", *lines), None)
     assert Counter(example.label for example in data.dev) == {"entailment": 1, "contradiction": 6}
+
+
+@given(
+    cosines=st.lists(st.integers(-9, 9), min_size=8, max_size=8, unique=True),
+    count=st.integers(1, 3),
+    first=st.integers(0, 2),
+    more=st.integers(0, 3),
+    margin=st.sampled_from([0.0, 0.05, 0.5]),
+    partners=st.sets(st.integers(0, 5), min_size=1, max_size=3),
+)
+def test_ranks_and_margins_leave_out_what_a_plain_search_leaves_out(
+    cosines: list[int], count: int, first: int, more: int, margin: float, partners: set[int]
+) -> None:
+    last = first + count + more
+    names = [f"text {number}" for number in range(8)]
+    of = dict(zip(names, (cosine / 10 for cosine in cosines), strict=True))
+    pairs = [TextExample(id=str(number), first="query", second=names[number]) for number in sorted(partners)]
+    least = min(of[names[number]] for number in partners)
+    allowed = [
+        name
+        for name in sorted(names, key=lambda name: -of[name])[: last + len(partners)]
+        if names.index(name) not in partners and of[name] <= least - margin * abs(least)
+    ]
+    options: dict[str, Any] = {"ranks": (first, last), "margin": margin, "texts": names}
+    mined = with_hard_negatives(pairs, OfCosines(of), count, **options)  # type: ignore[arg-type]
+    expected = tuple(allowed[:last][first:][:count])
+    for example, pair in zip(mined, pairs, strict=True):
+        assert (example.texts[2:] if isinstance(example, TripletExample) else ()) == expected
+        assert example.texts[:2] == pair.texts  # type: ignore[union-attr]
+    endings = tuple(pair.second or "" for pair in pairs)
+    example = ListExample(id="0", context="query", endings=endings, scores=(1.0,) * len(pairs))
+    listed = with_hard_negatives([example], OfCosines(of), count, **options)[0]  # type: ignore[arg-type]
+    assert isinstance(listed, ListExample)
+    assert listed.endings == (*example.endings, *expected)
+    assert listed.scores == (*example.scores, *[0.0] * len(expected))
+
+
+class OfCosines:
+    """An embedder whose texts have given cosines with every query."""
+
+    def __init__(self, cosines: Mapping[str, float]) -> None:
+        self.cosines = cosines
+
+    def for_queries(self) -> "OfCosines":
+        return OfCosines({})
+
+    def for_passages(self) -> "OfCosines":
+        return self
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        values = [self.cosines.get(text, 1.0) for text in texts]
+        return np.array([[value, np.sqrt(1 - value**2)] for value in values], dtype=np.float32)
 
 
 def test_hard_negatives_need_pairs_without_labels(base: str) -> None:

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,12 +41,14 @@ from bertsmith.recipes.results.finished_run import REPORT_FILE, TABLE_FILE, kept
 from bertsmith.recipes.results.resampling import Part
 from bertsmith.recipes.sentence_encoders import few_labels
 from bertsmith.tasks.datasets.drawn_replies import with_negatives
-from bertsmith.tasks.datasets.examples import TRIPLETS
+from bertsmith.tasks.datasets.examples import TRIPLETS, Example
+from bertsmith.tasks.datasets.text_lines import TextLines
 from bertsmith.tasks.specs.named_tasks import default_settings, with_metric
 from bertsmith.tasks.specs.settings import ColumnSettings, SplitSettings, TaskSettings
 from bertsmith.tasks.specs.task import GENERATION, TaskSpec
 from bertsmith.tasks.task_data.split import TaskData
 from bertsmith.tasks.task_data.task_files import read_task
+from bertsmith.text.documents.encodings import EncodingSettings
 from bertsmith.training.loop.run_folder import CONTINUED, FOLDS, SETTINGS_FILE, is_run
 
 if TYPE_CHECKING:
@@ -284,6 +286,11 @@ def read_examples(request: FinetuneRequest, fold: int = 0) -> Examples:
     prepared: dict[str, Any] = request.values(SplitSettings)
     if request.weight_column is not None:
         prepared["weight_column"] = request.weight_column
+    if request.hard_negatives:
+        data = dataclasses.replace(data, train=_with_hard_negatives(request, data.train))
+        named = ("hard_negatives", "miner", "negatives_from", "negative_ranks", "negative_margin")
+        values = {name: getattr(request, name) for name in named if name in request.given}
+        prepared |= {name: value if isinstance(value, int | float) else str(value) for name, value in values.items()}
     if request.teacher is not None:
         from bertsmith.recipes.sentence_encoders.teacher import taught
 
@@ -291,17 +298,30 @@ def read_examples(request: FinetuneRequest, fold: int = 0) -> Examples:
         name, scored = taught(request.teacher, spec.name, data.train, device=request.device)
         spec = dataclasses.replace(spec, name=name, labels=())
         data = dataclasses.replace(data, train=scored)
-    if request.hard_negatives:
-        from bertsmith.inference.vectors.loading import load_embedder
-        from bertsmith.recipes.sentence_encoders.hard_negatives import with_hard_negatives
-
-        prepared["hard_negatives"] = request.hard_negatives
-        embedder = load_embedder(request.source, device=request.device)
-        data = dataclasses.replace(data, train=with_hard_negatives(data.train, embedder, request.hard_negatives))
     if spec.ranks and spec.kind == "choice":
         prepared["negatives"] = request.negatives
         data = dataclasses.replace(data, train=with_negatives(data.train, request.negatives, request.hard_negatives))
     return Examples(spec, data, prepared)
+
+
+def _with_hard_negatives(request: FinetuneRequest, examples: Sequence[Example]) -> list[Example]:
+    """The training examples with the hard negatives that a request asks for."""
+    from bertsmith.inference.vectors.loading import load_embedder
+    from bertsmith.recipes.sentence_encoders.hard_negatives import with_hard_negatives
+
+    path, texts = path_or_none(request.negatives_from), list[str]()
+    if path is not None:
+        lines = TextLines(path, None, EncodingSettings(encoding=request.encoding))
+        texts = [line.strip() for line in lines if line.strip()]
+        lines.tell_notes()
+    return with_hard_negatives(
+        examples,
+        load_embedder(request.miner or request.source, device=request.device),
+        request.hard_negatives,
+        ranks=request.ranks_of_negatives,
+        margin=request.negative_margin,
+        texts=texts,
+    )
 
 
 def choose_settings(

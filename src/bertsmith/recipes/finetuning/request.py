@@ -29,6 +29,7 @@ from bertsmith.tasks.specs.task import OF_BAG
 if TYPE_CHECKING:
     from bertsmith.models.heads.own_head import OwnHead
 
+_DIGITS, _BOTH = 10, 2  # of a rank, at most; the number of ranks
 # Settings that count where a bag of words alone is kept; some are those of the baselines.
 _OF_BAG = {"keep", "refit", "seed", "class_weights", "baselines", "reads", "device", "precision", "micro_tokens"}
 
@@ -154,10 +155,32 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
     )
     hard_negatives: int = help_field(
         0,
-        "pairs and response-selection: hard negatives to find for each pair, texts that the base model mistakes for "
-        "its second text",
+        "pairs, response-selection and reranking: hard negatives to find for each pair or list, texts that a model "
+        "mistakes for the one that belongs to the first text",
         least=0,
         most=100,
+    )
+    miner: str | Path | None = help_field(
+        None,
+        "with --hard-negatives: the model whose vectors find them [the base model]",
+        metavar="DIR",
+        path=True,
+        kind=str,
+    )
+    negatives_from: File | None = file_field(
+        "with --hard-negatives: texts that may be negatives, besides those of --train", "TEXT", table=True
+    )
+    negative_ranks: str | None = help_field(
+        None,
+        "with --hard-negatives: how many of the most similar texts to skip, and the last rank to take, such as 10,50 "
+        "[0 and 10 for each negative and 50]",
+    )
+    negative_margin: float = help_field(
+        0.05,
+        "with --hard-negatives: the share by which a negative must be less similar to the first text than the one that "
+        "belongs to it, as more similar ones may belong to it, too",
+        least=0,
+        most=1,
     )
     weight_column: str | None = help_field(
         None,
@@ -188,8 +211,10 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
         if self.metric is not None:
             require_metric(self.task, self.metric)
         require(
-            not self.hard_negatives or (self.task in (PAIRS, *RANKED) and self.teacher is None),
-            expected=f"the task {PAIRS} or {RANKED[0]} without a teacher for hard negatives",
+            not self.hard_negatives
+            or self.task == RERANKING
+            or (self.task in (PAIRS, *RANKED) and self.teacher is None),
+            expected=f"the task {PAIRS} or {RANKED[0]} without a teacher, or {RERANKING}, for hard negatives",
             found=self.task if self.teacher is None else "--teacher",
             fix="leave --hard-negatives out",
         )
@@ -199,6 +224,17 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
             "--negatives",
             f"--task {RANKED[0]} --scorer {CROSS_ENCODER}",
         )
+        for name in ("miner", "negatives_from", "negative_ranks", "negative_margin"):
+            option = f"--{name.replace('_', '-')}"
+            require_other(name not in self.given or self.hard_negatives > 0, option, "--hard-negatives")
+        if self.negative_ranks is not None:
+            first, last = self.ranks_of_negatives or (0, 0)
+            require(
+                first + self.hard_negatives <= last,
+                expected=f"two ranks at least {self.hard_negatives} apart as --negative-ranks, such as 10,50",
+                found=repr(self.negative_ranks)[:60],
+                fix="correct them",
+            )
         for name in ("also", "labels"):
             require_other(
                 name not in self.given or self.task == ENTITIES_BY_NAME, f"--{name}", f"--task {ENTITIES_BY_NAME}"
@@ -214,6 +250,13 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
             start=self._known_start(),
             refit=self.refit,
         )
+
+    @property
+    def ranks_of_negatives(self) -> tuple[int, int] | None:
+        """How many of the most similar texts are skipped, and the last rank of a hard negative; None by default."""
+        parts = [] if self.negative_ranks is None else self.negative_ranks.split(",")
+        numbers = [int(part) for part in parts if part.strip().isdecimal() and len(part) < _DIGITS]
+        return (numbers[0], numbers[1]) if len(numbers) == len(parts) == _BOTH else None
 
     def _require_folds(self) -> None:
         """Refuses options that cross-validation has no use for."""

@@ -1,90 +1,123 @@
 """Hard negatives: texts that a model finds similar to another text, although they do not belong to it.
 
-Letters: Q first texts, C distinct second texts.
+Letters: Q first texts, C distinct other texts.
 
 Source: Xiong et al. (2021), "Approximate Nearest Neighbor Negative Contrastive Learning"; Moreira et al. (2024),
-"NV-Retriever", section 4.2, for the limit relative to the partner, which leaves out texts that may belong as well.
+"NV-Retriever", section 4.2, for the margin relative to the partner, which leaves out texts that may belong as well;
+`mine_hard_negatives` of sentence-transformers for ranks and margins.
 """
 
 import dataclasses
-from collections.abc import Sequence
-
-import numpy as np
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import tell
+from bertsmith.inference.search.rankings import nearest_vectors
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.tasks.datasets.drawn_replies import different, same
-from bertsmith.tasks.datasets.examples import ChoiceExample, Example, TextExample, TripletExample
+from bertsmith.tasks.datasets.examples import ChoiceExample, Example, ListExample, TextExample, TripletExample
 from bertsmith.tasks.metrics.vectors import unit
 
-LIMIT = 0.95  # of the cosine of the partner; what is nearer may belong to the text as well
-_BLOCK = 512  # first texts that are compared with all second ones at a time
+RELATIVE_MARGIN = 0.05  # share of the cosine of the partner; what is nearer may belong to the text as well
 
 
-def with_hard_negatives(examples: Sequence[Example], embedder: Embedder, count: int) -> list[Example]:
-    """The pairs, each with up to `count` second texts of others that are nearest to its first text.
+class _Group(NamedTuple):
+    """A text, the ones that belong to it, and the ones that are known not to."""
 
-    Left out are partners of an equal first text, the first text itself, and texts nearer than `LIMIT` times the cosine
-    of the pair. Replies and their contexts are equal as `drawn_replies.same` says.
+    first: str
+    partners: Sequence[str]
+    others: Sequence[str] = ()
+
+
+def with_hard_negatives(
+    examples: Sequence[Example],
+    embedder: Embedder,
+    count: int,
+    *,
+    ranks: tuple[int, int] | None = None,
+    margin: float = RELATIVE_MARGIN,
+    texts: Iterable[str] = (),
+) -> list[Example]:
+    """The pairs or lists, each with up to `count` texts of others that are nearest to its first text.
+
+    Left out are partners of an equal first text, the first text itself, and texts that are not less similar to it than
+    its least similar partner, by the margin. The score of a negative in a list is 0, or the lowest one of the list.
+    Replies and their contexts are equal as `drawn_replies.same` says.
+
+    Args:
+        ranks: the nearest texts that are skipped, of those that are not left out, and the last one that may be a
+            negative; by default 0 and 10 times `count` and 50.
+        margin: by which share of the similarity of the partner a negative is less similar.
+        texts: that may be negatives, too.
     """
-    pairs = [pair for example in examples if (pair := _pair_of(example)) is not None]
-    if len(pairs) != len(examples):
+    first_rank, last_rank = ranks or (0, 10 * count + 50)
+    groups = [group for example in examples if (group := _group_of(example)) is not None]
+    if len(groups) != len(examples):
         raise ConfigError(
-            expected="pairs without labels for hard negatives",
+            expected="pairs without labels, or lists, for hard negatives",
             found="other examples",
             fix="leave --hard-negatives out; labelled pairs and triplets have negatives of their own",
         )
-    key = same if isinstance(examples[0], ChoiceExample) else str
-    texts: dict[str, str] = {}
-    for _, second in pairs:
-        texts.setdefault(key(second), second)
-    seconds = list(texts.values())
+    is_conversation = isinstance(examples[0], ChoiceExample) and not isinstance(examples[0], ListExample)
+    key = same if is_conversation else str
+    known: dict[str, str] = {}
+    for text in (*(text for group in groups for text in (*group.partners, *group.others)), *texts):
+        known.setdefault(key(text), text)
+    seconds, numbers = list(known.values()), {text: number for number, text in enumerate(known)}
     if len(seconds) < 2:
         raise ConfigError(
             expected="different second texts, for hard negatives", found="one text", fix="leave --hard-negatives out"
         )
-    numbers = {text: number for number, text in enumerate(texts)}
     partners: dict[str, set[int]] = {}
-    for first, second in pairs:
-        partners.setdefault(key(first), set()).add(numbers[key(second)])
-    firsts = list(dict.fromkeys(first for first, _ in pairs))
+    judged: dict[str, set[int]] = {}
+    for group in groups:
+        partners.setdefault(key(group.first), set()).update(numbers[key(text)] for text in group.partners)
+        judged.setdefault(key(group.first), set()).update(numbers[key(text)] for text in group.others)
+    firsts = list(dict.fromkeys(group.first for group in groups))
     queries = unit(embedder.for_queries().embed(firsts))
     candidates = unit(embedder.for_passages().embed(seconds))
-    row = {text: number for number, text in enumerate(firsts)}
-    ranked = np.empty((len(firsts), min(len(seconds), 10 * count + 50)), dtype=np.int64)
-    for start in range(0, len(firsts), _BLOCK):
-        scores = queries[start : start + _BLOCK] @ candidates.T  # [q, C]
-        ranked[start : start + _BLOCK] = np.argsort(-scores, axis=1, kind="stable")[:, : ranked.shape[1]]
-    result: list[Example] = []
-    mined = 0
-    for example, (first, second) in zip(examples, pairs, strict=True):
-        query, candidate = queries[row[first]], candidates[numbers[key(second)]]
-        limit = LIMIT * float(query @ candidate)
-        negatives = [
+    nearest = nearest_vectors(queries, candidates, last_rank + max(map(len, partners.values())))
+    negatives: dict[str, list[str]] = {}
+    for row, first in enumerate(firsts):
+        belong = sorted(partners[key(first)])
+        least = float((candidates[belong] @ queries[row]).min())
+        left_out = {*belong, *judged[key(first)]}
+        far = [
             seconds[number]
-            for number in ranked[row[first]].tolist()
-            if number not in partners[key(first)]
-            and seconds[number] != first
-            and float(query @ candidates[number]) <= limit
-        ][:count]
-        mined += len(negatives)
-        result.append(_with_negatives(example, (first, second, *negatives)) if negatives else example)
-    tell(f"hard negatives: {mined:,} for {len(pairs):,} pairs")
+            for number, cosine in nearest.row(row)
+            if number not in left_out and seconds[number] != first and cosine <= least - margin * abs(least)
+        ]
+        negatives[first] = far[:last_rank][first_rank:][:count]
+    result = [
+        _with_negatives(example, group, negatives[group.first]) if negatives[group.first] else example
+        for example, group in zip(examples, groups, strict=True)
+    ]
+    mined = sum(len(negatives[group.first]) for group in groups)
+    kind = "lists" if isinstance(examples[0], ListExample) else "pairs"
+    tell(f"hard negatives: {mined:,} for {len(groups):,} {kind}")
     return result
 
 
-def _pair_of(example: Example) -> tuple[str, str] | None:
-    """A text and the one that belongs to it; None if the example says more."""
+def _group_of(example: Example) -> _Group | None:
+    """A text and what belongs to it; None if the example says more."""
+    if isinstance(example, ListExample):
+        best = max(example.scores)
+        relevant = [text for text, score in zip(example.endings, example.scores, strict=True) if score == best]
+        return _Group(example.context, relevant, [text for text in example.endings if text not in relevant])
     if isinstance(example, ChoiceExample) and len(example.endings) == 1:
-        return example.context, example.endings[0]
+        return _Group(example.context, example.endings)
     if isinstance(example, TextExample) and example.second is not None and example.label is None:
-        return example.first, example.second
+        return _Group(example.first, (example.second,))
     return None
 
 
-def _with_negatives(example: Example, texts: tuple[str, ...]) -> Example:
+def _with_negatives(example: Example, group: _Group, negatives: Sequence[str]) -> Example:
+    if isinstance(example, ListExample):
+        scores = (*example.scores, *[min(0.0, *example.scores)] * len(negatives))
+        return dataclasses.replace(example, endings=(*example.endings, *negatives), scores=scores)
+    texts = (*group.partners, *negatives)
     if isinstance(example, ChoiceExample):
-        return dataclasses.replace(example, endings=tuple(different(texts[1:])))
-    assert isinstance(example, TextExample), "see `_pair_of`"
-    return TripletExample(id=example.id, texts=texts, location=example.location)
+        return dataclasses.replace(example, endings=tuple(different(texts)))
+    assert isinstance(example, TextExample), "see `_group_of`"
+    return TripletExample(id=example.id, texts=(group.first, *texts), location=example.location)
