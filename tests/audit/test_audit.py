@@ -115,7 +115,7 @@ def test_a_run_with_folds_predicts_too(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="row 61 is the first that differs: no row, in place of 'the horse"):
         bertsmith.audit_labels(rows[:60], tmp_path / "other", run=run)
     spec = TaskSpec(name="classification", kind="classification", labels=tuple(WORDS), pair=False)
-    assert list(of_run(run, spec, examples_of(rows))) == ["the linear start"]
+    assert list(of_run(run, spec, examples_of(rows), "cpu")) == ["the linear start"]
     with pytest.raises(InputError, match=r"found no out_of_fold\.jsonl"):
         bertsmith.audit_labels(rows, tmp_path / "none", run=tmp_path)
 

@@ -1,6 +1,7 @@
 """The audit of texts with several labels: planted errors are listed as pairs of a row and a label, and corrected."""
 
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,26 @@ def test_the_corrected_table_is_read_again_and_the_page_has_both_labelings(audit
     assert first["label"] in page
 
 
+def test_a_run_with_folds_predicts_too_and_other_rows_are_refused(tmp_path: Path) -> None:
+    rows, run = rows_of_table(), tmp_path / "run"
+    run.mkdir()
+    lines = [
+        {
+            "texts": [row["text"]],
+            "gold": gold_of_cell(row["labels"], "", "labels"),
+            "prediction": {"probabilities": {label: 0.9 if label in row["labels"] else 0.1 for label in WORDS}},
+        }
+        for row in rows
+    ]
+    (run / "out_of_fold.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    audit = bertsmith.audit_labels(rows, tmp_path / "out", task="multi-label", run=run)
+    assert audit.report["accuracy"]["fine-tuned model"] == 1.0
+    assert audit.report["weights"]["fine-tuned model"] > 0.5
+    rows[3]["labels"] = "tool"
+    with pytest.raises(InputError, match="row 4 is the first that differs"):
+        bertsmith.audit_labels(rows, tmp_path / "other", task="multi-label", run=run)
+
+
 def test_each_label_is_judged_as_a_question_of_two_answers() -> None:
     draws = np.random.default_rng(3)
     for _ in range(20):
@@ -90,7 +111,7 @@ def test_each_label_is_judged_as_a_question_of_two_answers() -> None:
         ([{"text": f"a {n}", "labels": "[1, 0]" if n % 2 else "[0, 1]"} for n in range(9)], {}, InputError, "names of"),
         ([{"text": f"a {n}", "labels": f"l{n}"} for n in range(9)], {}, InputError, "labels that rows share|two parts"),
         ([{"text": "a", "labels": "x"}], {"next": 3}, ConfigError, "`next` needs `task"),
-        ([{"text": "a", "labels": "x"}], {"run": "somewhere"}, ConfigError, "`run` needs `task"),
+        (rows_of_table(), {"run": "somewhere"}, InputError, "a finished run with `folds` in 'somewhere'"),
     ],
 )
 def test_what_cannot_be_audited_is_refused_in_one_line(

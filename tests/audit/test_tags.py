@@ -209,6 +209,27 @@ def test_plain_tags_are_judged_word_by_word_and_a_model_predicts_next_to_the_wor
     assert "went VERB" in (audit.folder / "corrected.conll").read_text(encoding="utf-8").split("\n\n")[9]
 
 
+def test_the_models_of_a_run_with_folds_predict_too_and_a_changed_table_is_refused(tmp_path: Path) -> None:
+    path, base = file_with(tmp_path / "table.conll", in_columns(with_errors())), write_base_model(tmp_path / "base")
+    run = tmp_path / "run"
+    bertsmith.finetune(
+        base, "ner", run, train=path, folds=2, epochs=1, seeds=1, device="cpu", baselines=False, keep="last"
+    )
+    audit = bertsmith.audit_labels(path, tmp_path / "out", task="ner", run=run, device="cpu")
+    assert list(audit.report["accuracy"]) == ["fine-tuned model", "linear model on words"]
+    lines = [json.loads(line) for line in (run / "out_of_fold.jsonl").read_text().splitlines()]
+    hits = [a == b for line in lines for a, b in zip(line["gold"], line["prediction"]["tags"], strict=True)]
+    assert audit.report["accuracy"]["fine-tuned model"] == pytest.approx(np.mean(hits), abs=0.02), (
+        "it ignores the scheme"
+    )
+    rows = with_errors()
+    rows[30][1][0] = "O"
+    changed = file_with(tmp_path / "changed.conll", in_columns(rows))
+    with pytest.raises(InputError, match="row 31 is the first that differs") as caught:
+        bertsmith.audit_labels(changed, tmp_path / "other", task="ner", run=run)
+    assert "\n" not in str(caught.value)
+
+
 def test_every_change_makes_the_entities_those_of_the_suggestion(tmp_path: Path) -> None:
     """With random tags and probabilities, all findings corrected at once give the suggested entities where they are."""
     draws = np.random.default_rng(11)
@@ -260,7 +281,7 @@ def test_every_change_makes_the_entities_those_of_the_suggestion(tmp_path: Path)
             "at least two different tags in the table; found 'O'",
         ),
         (sentences(), {"next": 3}, ConfigError, "`next` needs `task"),
-        (sentences(), {"run": "somewhere"}, ConfigError, "`run` needs `task"),
+        (sentences(), {"run": "somewhere"}, InputError, "a finished run with `folds` in 'somewhere'"),
     ],
 )
 def test_what_cannot_be_audited_is_refused_in_one_line(

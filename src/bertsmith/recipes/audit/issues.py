@@ -14,7 +14,14 @@ from bertsmith.base.core.progress import tell
 from bertsmith.recipes.audit.request import MOST_PAIRED
 from bertsmith.tasks.baselines.bag_of_words import TextSpace
 from bertsmith.tasks.datasets.examples import Example, TextExample, whole_text
-from bertsmith.tasks.metrics.label_errors import NO_LABEL, Floats, Ints, joint_counts, normalized_margins
+from bertsmith.tasks.metrics.label_errors import (
+    NO_LABEL,
+    Floats,
+    Ints,
+    joint_counts,
+    normalized_margins,
+    probably_wrong,
+)
 from bertsmith.tasks.metrics.vectors import unit
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.split import inputs_of
@@ -72,7 +79,8 @@ def issues_of(
     labels, confident = table.labels, table.confident
     order = np.argsort(normalized_margins(table.probabilities, labels), kind="stable").tolist()
     predicted = table.probabilities.argmax(axis=1)
-    issues = [table.issue(row, WRONG) for row in order if confident[row] not in (NO_LABEL, labels[row])]
+    is_wrong = probably_wrong(table.probabilities, labels, confident)
+    issues = [table.issue(row, WRONG) for row in order if is_wrong[row]]
 
     issues += issues_of_texts(
         table.examples, labels, lambda row: table.spec.labels[labels[row]], table.issue, near, dev, vectors

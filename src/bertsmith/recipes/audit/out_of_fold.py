@@ -14,21 +14,25 @@ import numpy as np
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import Progress, counted
 from bertsmith.base.storage.files import read_json, read_json_lines
+from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.recipes.results.baseline_lines import MODEL
-from bertsmith.recipes.results.finished_run import BAG_FOLDER, OUT_OF_FOLD, REPORT_FILE, START, named
+from bertsmith.recipes.results.finished_run import BAG_FOLDER, MODEL_FOLDER, OUT_OF_FOLD, REPORT_FILE, START, named
 from bertsmith.recipes.results.resampling import texts_of
 from bertsmith.tasks.baselines.bag_of_words import BagOfWords
 from bertsmith.tasks.baselines.linear import PENALTIES, PENALTIES_OF_BAGS, fit_for
 from bertsmith.tasks.baselines.word_columns import word_columns
 from bertsmith.tasks.datasets.examples import Example, TaggedExample, TextExample
+from bertsmith.tasks.datasets.labels import listed
 from bertsmith.tasks.datasets.values import brief
+from bertsmith.tasks.encoding.engine import TASK
 from bertsmith.tasks.encoding.loading import load_frozen_encoder
 from bertsmith.tasks.metrics.calibration import softmax
 from bertsmith.tasks.metrics.label_errors import Floats, Ints
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.settings import TaskSettings
 from bertsmith.tasks.specs.task import BAG, VECTORS, TaskSpec
+from bertsmith.training.loop.run_folder import FOLDS
 
 WORDS = "linear model on words"
 TAGGING = "tagging"  # the kind of task
@@ -112,8 +116,10 @@ def vector_features(spec: TaskSpec, examples: Sequence[Example], folder: ModelFo
     return Features(name=VECTORS, inputs=vectors, penalties=PENALTIES)
 
 
-def of_run(run: Path, spec: TaskSpec, examples: Sequence[TextExample]) -> dict[str, Floats]:
+def of_run(run: Path, spec: TaskSpec, examples: Sequence[Example], device: str) -> dict[str, Floats]:
     """The probabilities of a run with folds for the same examples, [E, K], by the name of the model that it kept.
+
+    Those of a tagging are computed by the model of each fold, as the lines of the run have the best tags alone.
 
     Raises:
         InputError: the run has no folds, or they are of other examples.
@@ -125,17 +131,43 @@ def of_run(run: Path, spec: TaskSpec, examples: Sequence[TextExample]) -> dict[s
         )
     lines = list(read_json_lines(path))
     _require_same(path, lines, examples)
+    if spec.kind == TAGGING:
+        return {MODEL: _of_fold_models(run, spec, examples, [line["fold"] for line in lines], device)}
     chances = [line["prediction"]["probabilities"] for line in lines]
     best = (read_json(run / REPORT_FILE) if (run / REPORT_FILE).is_file() else {}).get("best")
     name = BAG if best == BAG_FOLDER else named(START, 0) if best == START else MODEL
     return {name: np.array([[chance[label] for label in spec.labels] for chance in chances], dtype=np.float64)}
 
 
-def _require_same(path: Path, lines: Sequence[Mapping[str, Any]], examples: Sequence[TextExample]) -> None:
+def _of_fold_models(
+    run: Path, spec: TaskSpec, examples: Sequence[Example], folds: Sequence[int], device: str
+) -> Floats:
+    """The probabilities of the tags of words, [E, K], each by the model of its fold in a run."""
+    parts: list[Floats] = [np.zeros((0, len(spec.labels)))] * len(examples)
+    for fold in sorted(set(folds)):
+        folder = run / FOLDS / str(fold) / MODEL_FOLDER
+        predictor: Any = load_predictor(folder, device=device)
+        if predictor.task.spec.labels != spec.labels:
+            raise InputError(
+                expected=f"the tags of the table in '{folder}': {listed(map(brief, spec.labels))}",
+                found=listed(map(brief, predictor.task.spec.labels)),
+                fix="name the table that the run was trained on, as it was then",
+            )
+        rows = [row for row, other in enumerate(folds) if other == fold]
+        sentences = [examples[row] for row in rows]
+        logits = predictor.engine.logits(predictor.task.encode(sentences, predictor.tokenizer), TASK)
+        chances = softmax(logits.astype(np.float64) / predictor.task.spec.temperature)
+        cuts = np.cumsum([len(example.texts) for example in sentences])[:-1]  # type: ignore[union-attr]
+        for row, part in zip(rows, np.split(chances, cuts), strict=True):
+            parts[row] = part
+    return np.concatenate(parts)
+
+
+def _require_same(path: Path, lines: Sequence[Mapping[str, Any]], examples: Sequence[Example]) -> None:
     """Refuses the lines of a run for other examples, and names the first that differs."""
     for number, (line, example) in enumerate(itertools.zip_longest(lines, examples), start=1):
-        theirs = (line["texts"], line["gold"]) if line else None
-        ours = (texts_of(example), example.label) if example else None
+        theirs = (line["prediction"].get("words") or line["texts"], line["gold"]) if line else None
+        ours = _content(example) if example else None
         if theirs != ours:
             there, here = (
                 "no row" if row is None else f"{brief(' | '.join(row[0]))} with the label {brief(row[1])}"
@@ -147,6 +179,14 @@ def _require_same(path: Path, lines: Sequence[Mapping[str, Any]], examples: Sequ
                 f"place of {there}",
                 fix="name the table that the run was trained on, as it was then",
             )
+
+
+def _content(example: Example) -> tuple[list[str], Any]:
+    """The texts or the words of an example, and its gold, as the line of a run has them."""
+    if isinstance(example, TaggedExample):
+        return list(example.words), list(example.tags or ())
+    label = example.label  # type: ignore[union-attr]
+    return texts_of(example), list(label) if isinstance(label, tuple) else label
 
 
 def mixture_weights(systems: Sequence[Floats], labels: Ints) -> Floats:

@@ -83,9 +83,7 @@ class AuditRequest(Request, ColumnSettings):
             found=self.task,
             fix="give a table of texts with labels, or sentences with tags",
         )
-        for option in ("next", "run"):
-            is_set = getattr(self, option) is not None
-            require_other(not is_set or self.task == CLASSIFICATION, f"--{option}", f"--task {CLASSIFICATION}")
+        require_other(self.next is None or self.task == CLASSIFICATION, "--next", f"--task {CLASSIFICATION}")
         require_other(
             self.unlabelled is None or self.next is not None, "--unlabelled", "--next", "add it, or leave both out"
         )

@@ -52,7 +52,7 @@ from bertsmith.recipes.audit.request import AuditRequest
 from bertsmith.recipes.audit.results import require_names, write_corrected, write_issues, write_page
 from bertsmith.recipes.audit.several import SeveralAudited, two_answers
 from bertsmith.recipes.audit.tags import CORRECTED, TagsAudited
-from bertsmith.tasks.datasets.examples import TaggedExample, TextExample
+from bertsmith.tasks.datasets.examples import Example, TaggedExample, TextExample
 from bertsmith.tasks.datasets.labels import are_hardly_shared, labels_of, listed
 from bertsmith.tasks.datasets.tables import read_elsewhere
 from bertsmith.tasks.datasets.tagged_copies import tagged_copy
@@ -156,7 +156,7 @@ def audit_labels(request: AuditRequest) -> Audit:
         judged = _judged(spec, labels, folds)
         dev = [] if request.dev is None else _texts(spec, local_path(request.dev), request)
         unlabelled = _unlabelled(request, spec, examples)
-        systems = {} if request.run is None else of_run(Path(request.run), spec, examples)
+        systems = _systems_of_run(request, spec, examples)
         _start(run, request, spec, data)
         features = _features(request, folder, spec, [*examples, *unlabelled], without_bag=BAG in systems)
         for part in features:
@@ -185,9 +185,10 @@ def _of_several(
     judged = np.array([len(np.unique(folds[column == 1])) > 1 for column in has.T])
     _require_judged(spec, judged)
     dev = [] if request.dev is None else _texts(spec, local_path(request.dev), request)
+    systems = _systems_of_run(request, spec, examples)
     _start(run, request, spec, data)
-    features = _features(request, folder, spec, examples, without_bag=False)
-    systems = {part.name: part.out_of_fold(spec, has, folds, request.seed) for part in features}
+    features = _features(request, folder, spec, examples, without_bag=BAG in systems)
+    systems |= {part.name: part.out_of_fold(spec, has, folds, request.seed) for part in features}
     answers = [two_answers(part.ravel()) for part in systems.values()]
     weights = mixture_weights(answers, has.ravel())
     chances: Floats = np.average(list(systems.values()), axis=0, weights=weights)
@@ -212,11 +213,12 @@ def _of_tags(
     of_words = np.repeat(folds, [len(sentence.words) for sentence in sentences])
     judged = _judged(spec, tags, of_words)
     dev = [] if request.dev is None else _texts(spec, local_path(request.dev), request)
+    systems = _systems_of_run(request, spec, sentences)
     _start(run, request, spec, data)
     features = [word_features(sentences)]
     if folder is not None:
         features.append(vector_features(spec, sentences, folder, request.device))
-    systems = {part.name: part.out_of_fold(spec, tags, of_words, request.seed) for part in features}
+    systems |= {part.name: part.out_of_fold(spec, tags, of_words, request.seed) for part in features}
     weights = mixture_weights(list(systems.values()), tags)
     probabilities: Floats = np.average(list(systems.values()), axis=0, weights=weights)
     table = TagsAudited(spec=spec, sentences=sentences, tags=tags, probabilities=probabilities, judged=judged)
@@ -230,6 +232,11 @@ def _of_tags(
     )  # fmt: skip
     write_text(run.path / f"corrected{ending}", text)
     return _written(run, table.report(systems, weights, issues, request.seed), issues)
+
+
+def _systems_of_run(request: AuditRequest, spec: TaskSpec, examples: Sequence[Example]) -> dict[str, Floats]:
+    """The probabilities of the run of --run, by the name of its model; none without it."""
+    return {} if request.run is None else of_run(Path(request.run), spec, examples, request.device)
 
 
 def _start(run: Run, request: AuditRequest, spec: TaskSpec, data: TaskData) -> None:

@@ -73,7 +73,7 @@ class SeveralAudited:
     def issues(self, near: float, dev: Sequence[TextExample], vectors: Any) -> list[dict[str, Any]]:
         """The pairs of a row and a label that are probably wrong, the most certain first, and other rows to look at."""
         confident, margins = confident_answers(self.chances, self.has), answer_margins(self.chances, self.has)
-        is_wrong = (confident != NO_LABEL) & (confident != self.has) & self.judged
+        is_wrong = (confident != NO_LABEL) & (confident != self.has) & (margins < 0) & self.judged
         rows, labels = (part[np.argsort(margins[is_wrong], kind="stable")] for part in np.nonzero(is_wrong))
         issues = [self._wrong(row, label) for row, label in zip(rows.tolist(), labels.tolist(), strict=True)]
         numbers = np.unique(self.has, axis=0, return_inverse=True)[1].ravel()

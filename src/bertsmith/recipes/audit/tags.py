@@ -35,6 +35,7 @@ from bertsmith.tasks.metrics.label_errors import (
     Ints,
     confident_labels,
     normalized_margins,
+    probably_wrong,
     share_of_errors,
 )
 from bertsmith.tasks.metrics.uncertainty import bootstrap_interval, proportion_interval
@@ -96,7 +97,7 @@ class TagsAudited:
         """
         errors, unclear = [], []
         margins = normalized_margins(self.probabilities, self.tags)
-        is_wrong = (self.confident != NO_LABEL) & (self.confident != self.tags)
+        is_wrong = probably_wrong(self.probabilities, self.tags, self.confident)
         for row, (sentence, suggested) in enumerate(zip(self.sentences, self.suggested, strict=True)):
             if suggested == sentence.tags:
                 continue

@@ -1,8 +1,8 @@
 """Labels that are probably wrong, by the probabilities of models that were not trained on them: confident learning.
 
 Each label has a threshold, the mean probability that its own examples get for it. An example is confidently of the
-label with the highest probability among those that reach their thresholds; where that is not the label that it has, the
-label is probably wrong.
+label with the highest probability among those that reach their thresholds; where that is not the label that it has, and
+another one is more likely, the label is probably wrong.
 
 Letters: E examples, K labels.
 
@@ -43,6 +43,18 @@ def confident_labels(probabilities: Floats, labels: Ints) -> Ints:
     """
     reached = np.where(probabilities >= label_thresholds(probabilities, labels), probabilities, -np.inf)
     return np.where(np.isfinite(reached.max(axis=1)), reached.argmax(axis=1), NO_LABEL).astype(np.int64)
+
+
+def probably_wrong(probabilities: Floats, labels: Ints, confident: Ints) -> npt.NDArray[np.bool_]:
+    """Whether each example confidently has another label, and its own is not the most likely one, [E].
+
+    A common label has a high threshold, so an example may miss it and reach that of a rare label, which is less likely.
+
+    >>> probably_wrong(np.array([[0.6, 0.4], [0.4, 0.6]]), np.array([0, 0]), np.array([1, 1])).tolist()
+    [False, True]
+    """
+    is_other = (confident != NO_LABEL) & (confident != labels)
+    return np.asarray(is_other & (normalized_margins(probabilities, labels) < 0))
 
 
 def joint_counts(confident: Ints, labels: Ints, num_labels: int) -> Floats:
