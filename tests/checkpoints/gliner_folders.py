@@ -53,6 +53,12 @@ def tensors_of(encoder: torch.nn.Module, mode: str, lstm_layers: int) -> dict[st
             for side in ("ih", "hh"):
                 shapes[f"rnn.lstm.weight_{side}_{end}"] = (2 * e, e if side == "ih" else e // 2)
                 shapes[f"rnn.lstm.bias_{side}_{end}"] = (2 * e,)
+    if mode == "token_level":
+        linear("scorer.proj_token", e, 2 * e)
+        linear("scorer.proj_label", e, 2 * e)
+        linear("scorer.out_mlp.0", 3 * e, 4 * e)
+        linear("scorer.out_mlp.3", 4 * e, 3)
+        return _drawn(shapes)
     spans = "span_rep_layer.span_rep_layer"
     for side in ("project_start", "project_end"):
         linear(f"{spans}.{side}.0", e, inner)
@@ -64,6 +70,10 @@ def tensors_of(encoder: torch.nn.Module, mode: str, lstm_layers: int) -> dict[st
         linear(f"{spans}.out_project.3", inner, e)
     linear("prompt_rep_layer.0", e, 4 * e)
     linear("prompt_rep_layer.3", 4 * e, e)
+    return _drawn(shapes)
+
+
+def _drawn(shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
     random, result = np.random.default_rng(5), {}
     for name, shape in sorted(shapes.items()):
         drawn = random.standard_normal(shape, dtype=np.float32)

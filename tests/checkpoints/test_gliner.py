@@ -67,8 +67,25 @@ RECORDED = (
             (65, 69, "Place"): 0.88276,
         },
     ),
+    (
+        "deberta-v2",
+        "token_level",
+        0,
+        {
+            (3, 27, "a good film"): 0.64662,
+            (28, 43, "a good film"): 0.53623,
+            (44, 64, "a good film"): 0.51753,
+        },
+    ),
 )
-CASES = (("bert", "markerV0", 1), ("bert", "marker", 2), ("deberta-v2", "markerV0", 2), ("deberta-v2", "marker", 0))
+CASES = (
+    ("bert", "markerV0", 1),
+    ("bert", "marker", 2),
+    ("bert", "token_level", 1),
+    ("deberta-v2", "markerV0", 2),
+    ("deberta-v2", "marker", 0),
+    ("deberta-v2", "token_level", 0),
+)
 
 
 def spans_of(prediction: Any) -> Spans:
@@ -169,6 +186,18 @@ def test_a_text_of_too_many_words_or_pieces_is_read_in_windows(tmp_path: Path, l
         assert all(chances[span] == pytest.approx(chance, abs=1e-6) for span, chance in start.candidates if span[0] < 8)
 
 
+@pytest.mark.parametrize("longest", [5, 384])
+def test_an_entity_of_scored_words_has_any_number_of_words_of_its_row(tmp_path: Path, longest: int) -> None:
+    folder = write_gliner(tmp_path / "model", mode="token_level", max_len=longest)
+    text = "anna was in oslo and it was"
+    (prediction,) = bertsmith.load(folder, device="cpu").tag([text], ["who", "one"], threshold=0.0, overlap="any")
+    spans = {span[:2] for span, _ in prediction.candidates}
+    assert len(prediction.candidates) == 2 * len(spans), "each is scored once, in one window"
+    assert max(last - first for first, last in spans) == min(longest, len(text.split()))
+    if longest == 384:
+        assert len(spans) == 7 * 8 / 2
+
+
 def test_the_encoder_of_a_folder_without_one_is_that_of_the_model_it_names(tmp_path: Path) -> None:
     whole, base = write_gliner(tmp_path / "whole"), tmp_path / "base"
     tokenizer_there("bert").save_pretrained(base)
@@ -194,9 +223,11 @@ def test_the_encoder_of_a_folder_without_one_is_that_of_the_model_it_names(tmp_p
     ("values", "message"),
     [
         (
-            {"span_mode": "token_level"},
-            "span_mode 'markerV0' or 'marker' .* found 'token_level'; use it with the package",
+            {"span_mode": "markerV2"},
+            "span_mode 'markerV0' or 'marker' or 'token_level' .* found 'markerV2'; use it with the package",
         ),
+        ({"span_mode": "token_level"}, r"reader.of_word.weight of shape \[80, 16\] .* found none"),
+        ({"represent_spans": True}, "represent_spans False"),
         ({"model_type": "gliner_streaming_span"}, "found 'gliner_streaming_span'"),
         ({"labels_encoder": "x/y"}, "labels_encoder None .* found 'x/y'"),
         ({"labels_decoder": "x/y"}, "labels_decoder"),
@@ -261,7 +292,9 @@ def test_labels_must_be_named_and_have_no_mark(folder: Path) -> None:
         model.tag(["anna"], ["a <<ENT>> b"])
 
 
-def test_a_folder_of_our_own_gives_the_same_answers(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["markerV0", "token_level"])
+def test_a_folder_of_our_own_gives_the_same_answers(mode: str, tmp_path: Path) -> None:
+    folder = write_gliner(tmp_path / "model", mode=mode)
     bertsmith.convert(folder, tmp_path / "ours", to="huggingface")
     answers = [bertsmith.load(path, device="cpu").tag(list(TEXTS), LABELS) for path in (folder, tmp_path / "ours")]
     assert answers[0] == answers[1]

@@ -83,8 +83,9 @@ def test_another_head_is_refused(kind: str, stored: TaskSpec, message: str, tmp_
         kept(write_model(tmp_path / "model", stored), kind)
 
 
-def test_a_model_of_gliner_is_trained_further(tmp_path: Path) -> None:
-    folder = write_gliner(tmp_path / "model")
+@pytest.mark.parametrize("mode", ["markerV0", "token_level"])
+def test_a_model_of_gliner_is_trained_further(mode: str, tmp_path: Path) -> None:
+    folder = write_gliner(tmp_path / "model", mode=mode)
     job = kept(folder, "by name")
     assert job.task.spec.gliner is not None
     state, stored = job.started_model(seed=7).state_dict(), load_any(folder).tensors

@@ -1,6 +1,6 @@
 """GLiNER's scores of the spans of one text, as its layers are described, one span after another.
 
-Source: `UniEncoderSpanModel` of the package `gliner`.
+Source: `UniEncoderSpanModel` and `UniEncoderTokenModel` of the package `gliner`.
 """
 
 import re
@@ -17,7 +17,7 @@ Spans = dict[tuple[int, int, str], float]  # probabilities by first and last cha
 def scores_of_spans(
     tensors: Mapping[str, Tensor], encoder: Any, tokenizer: Any, text: str, labels: Sequence[str], longest: int
 ) -> Spans:
-    """The probability of each span of at most `longest` words for each label."""
+    """The probability of each span for each label: of any length if words are scored, or of at most `longest` words."""
     words = [match.span() for match in re.finditer(r"\w+(?:[-_]\w+)*|\S", text)]
     prompt = [part for label in labels for part in ("<<ENT>>", label)] + ["<<SEP>>"]
     read = tokenizer([prompt + [text[slice(*word)] for word in words]], is_split_into_words=True, return_tensors="pt")
@@ -25,8 +25,11 @@ def scores_of_spans(
     x = linear(tensors, "token_rep_layer.projection", hidden)
     places = read.word_ids(0)
     vectors = x[[places.index(len(prompt) + number) for number in range(len(words))]]
-    of_labels = two_layers(tensors, "prompt_rep_layer", x[[places.index(2 * number) for number in range(len(labels))]])
+    of_labels = x[[places.index(2 * number) for number in range(len(labels))]]
     vectors = read_by_lstm(tensors, vectors)
+    if "scorer.proj_token.weight" in tensors:
+        return lowest_of_words(tensors, vectors, of_labels, words, labels)
+    of_labels = two_layers(tensors, "prompt_rep_layer", of_labels)
     spans = "span_rep_layer.span_rep_layer"
     starts, ends = (two_layers(tensors, f"{spans}.project_{side}", vectors) for side in ("start", "end"))
     result: Spans = {}
@@ -38,6 +41,32 @@ def scores_of_spans(
             for label, of_label in zip(labels, of_labels, strict=True):
                 result[words[first][0], words[last][1], label] = float((vector @ of_label).sigmoid())
     return result
+
+
+def lowest_of_words(
+    tensors: Mapping[str, Tensor],
+    vectors: Tensor,
+    of_labels: Tensor,
+    words: Sequence[tuple[int, int]],
+    labels: Sequence[str],
+) -> Spans:
+    """Of each span and label the lowest of the scores of its words, one pair of a word and a label after another."""
+    scores = torch.zeros(len(words), len(labels), 3)
+    for word, vector in enumerate(vectors):
+        for label, of_label in enumerate(of_labels):
+            (a, b), (c, d) = (
+                linear(tensors, f"scorer.proj_{name}", x).chunk(2)
+                for name, x in (("token", vector), ("label", of_label))
+            )
+            scores[word, label] = two_layers(tensors, "scorer.out_mlp", torch.cat([a, c, b * d])).sigmoid()
+    return {
+        (words[first][0], words[last][1], label): float(
+            min(scores[first, n, 0], scores[last, n, 1], *scores[first : last + 1, n, 2])
+        )
+        for first in range(len(words))
+        for n, label in enumerate(labels)
+        for last in range(first, len(words))
+    }
 
 
 def linear(tensors: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:

@@ -1,16 +1,18 @@
 """Models of GLiNER as their authors publish them: `gliner_config.json`, weights, and perhaps a tokenizer.
 
-Read are those whose one encoder reads labels and words together and scores spans from their first and last words
-(span_mode markerV0 or marker), as in urchade/gliner_small, medium, large and multi; the others are refused by name. A
-folder without the tokenizer or the configuration of its encoder names the model that has them.
+Read are those whose one encoder reads labels and words together. Their heads score spans from first and last words
+(span_mode markerV0 or marker), as in urchade/gliner_small, medium, large and multi, or each word as the first, the last
+and any word of an entity (token_level). Others are refused by name. A folder without the tokenizer or the configuration
+of its encoder names the model that has them.
 
 Letters: E width of the head, H units of a word.
 
 The layer of GLiNER on both words of a span, [H, 2E], is one of the first word and one of the last, as a rectifier is
 all that follows their sum; what follows, [E, H], is applied to the label instead. Without that rectifier ("marker"),
-there are two units for each number, of which one is its negative.
+there are two units for each number, of which one is its negative. At the token level, the layers on a word and on a
+label are multiplied by the parts of the layer that follows them.
 
-Source: `UniEncoderSpanModel` and `GLiNERConfig` of the package `gliner`.
+Source: `UniEncoderSpanModel`, `UniEncoderTokenModel` and `GLiNERConfig` of the package `gliner`.
 """
 
 import dataclasses
@@ -32,7 +34,7 @@ from bertsmith.models.checkpoints.special_pieces import with_added_pieces
 from bertsmith.models.checkpoints.weights import read_weights
 from bertsmith.models.encoders.deberta import DebertaConfig
 from bertsmith.models.heads.head_spec import SpanShape
-from bertsmith.models.heads.span_layers import SpanLayers
+from bertsmith.models.heads.span_layers import span_layers
 from bertsmith.models.model_files.metadata import GLINER_CONFIG, ModelMetadata
 from bertsmith.models.model_files.tokenizer_files import with_rules, with_segments
 from bertsmith.models.parts.config import EncoderConfig
@@ -40,6 +42,7 @@ from bertsmith.models.parts.part_names import READER
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
+TOKEN_LEVEL = "token_level"
 _KIND = "entities-by-name"
 _OTHERWISE = "use it with the package gliner, or fine-tune an encoder with --task entities-by-name"
 _ENCODERS = ("bert", "deberta-v2")
@@ -55,13 +58,19 @@ _HEAD = {
     f"{_SPANS}.project_end.3": f"{READER}.last.output",
     "prompt_rep_layer.0": f"{READER}.label.hidden",
     "prompt_rep_layer.3": f"{READER}.label.output",
+    "scorer.out_mlp.3": f"{READER}.scores",
 }
+_SCORER = tuple(
+    f"scorer.{layer}.{kind}" for layer in ("proj_token", "proj_label", "out_mlp.0") for kind in ("weight", "bias")
+)
+_MOST_WORDS = 1000  # of an entity, and so of a row, at the token level
 _LONGEST = 4096  # tokens of a row of an encoder whose positions have no limit
 _FIRST_ADDED = "[FLERT]"  # which GLiNER adds to a vocabulary in front of its own two pieces
 # What the models that are read have in their configuration; the first is what holds if nothing is said.
 _READ: Mapping[str, tuple[Any, ...]] = {
-    "model_type": (None, "gliner", "gliner_uni_encoder_span"),
-    "span_mode": ("markerV0", "marker"),
+    "model_type": (None, "gliner", "gliner_uni_encoder_span", "gliner_uni_encoder_token"),
+    "span_mode": ("markerV0", "marker", TOKEN_LEVEL),
+    "represent_spans": (False, None),
     "labels_encoder": (None, ""),
     "labels_decoder": (None, ""),
     "relations_layer": (None,),
@@ -120,11 +129,14 @@ def read_gliner(
     tokenizer, marks = _with_marks(tokenizer, values, sizes, source)
     tokenizer = with_segments(tokenizer, config.type_vocab_size, files)
     padding = fit_vocabulary(tokenizer.vocabulary, config, source)
+    longest = min(config.max_tokens, max_length_of(files, {}) or config.max_tokens)
+    words, of_words = sizes["max_len"], values.get("span_mode") == TOKEN_LEVEL
     head = {
         "width": sizes["hidden_size"],
         "units": (2 if values.get("span_mode") == "marker" else 4) * sizes["hidden_size"],
         "lstm_layers": sizes["num_rnn_layers"],
         "label_id": marks[0],
+        "labels": longest // 2 if of_words else 0,  # each has two pieces or more
     }
     _require_head(stored, config.hidden_size, SpanShape(**head), source)
     plan = plan_loading(
@@ -138,14 +150,17 @@ def read_gliner(
     )
     tensors = {ours: stored[name].contiguous() for ours, (name, _) in plan.take.items()}
     require_numbers(tensors, source)
-    longest = min(config.max_tokens, max_length_of(files, {}) or config.max_tokens)
     spec = {
         "kind": _KIND,
         "name": _KIND,
         "metric": "f1",
         "metrics": ["precision", "recall", "f1"],
-        "gliner": {**head, "separator_id": marks[1], "words": sizes["max_len"]},
-        "settings": {"max_length": longest, "entity_words": sizes["max_width"], "overlap": "none"},
+        "gliner": {**head, "separator_id": marks[1], "words": min(words, _MOST_WORDS) if of_words else words},
+        "settings": {
+            "max_length": longest,
+            "entity_words": min(words, _MOST_WORDS) if of_words else sizes["max_width"],
+            "overlap": "none",
+        },
     }
     return ModelFolder(
         path=folder,
@@ -209,7 +224,7 @@ def _with_marks(
 def _require_head(stored: Mapping[str, Tensor], hidden_size: int, shape: SpanShape, source: str) -> None:
     """Checks that the parameters of the head are complete and have the right shapes."""
     with torch.device("meta"):
-        layers = SpanLayers(hidden_size, shape).state_dict()
+        layers = span_layers(hidden_size, shape).state_dict()
     wanted = {f"{READER}.{name}": list(tensor.shape) for name, tensor in layers.items()}
     present = {name: list(tensor.shape) for name, tensor in stored.items() if name.startswith(f"{READER}.")}
     wrong = [name for name in {**wanted, **present} if wanted.get(name) != present.get(name)]
@@ -240,8 +255,12 @@ def _in_parts(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
         elif match := _LSTM.fullmatch(name):
             plain, number, backward = match.groups()
             result[f"{READER}.lstm.{number}.{'left' if backward else 'right'}.{plain}_l0"] = tensor
-        elif not layer.startswith(_OUT):
+        elif not layer.startswith(_OUT) and name not in _SCORER:
             result[f"{_HEAD[layer]}.{kind}" if layer in _HEAD else name] = tensor
+    width = stored[_SCORER[0]].shape[-1] if _SCORER[0] in stored else 0
+    wanted = [(2 * width, width), (2 * width,)] * 2 + [(4 * width, 3 * width), (4 * width,)]
+    if width and [tuple(stored[name].shape) for name in _SCORER if name in stored] == wanted:
+        return result | _of_words(*(stored[name] for name in _SCORER))
     weight, bias = f"{_OUT}.weight", f"{_OUT}.bias"
     shapes = {name: tuple(tensor.shape) for name, tensor in stored.items() if name.startswith(f"{_OUT}.")}
     if any(len(shapes[name]) != (2 if name.endswith("weight") else 1) for name in shapes):
@@ -262,6 +281,22 @@ def _in_parts(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
         "weights.weight": weights,
     }
     return result | {f"{READER}.{name}": tensor for name, tensor in of_both.items()}
+
+
+def _of_words(
+    of_word: Tensor, bias_of_word: Tensor, of_label: Tensor, bias_of_label: Tensor, inner: Tensor, bias: Tensor
+) -> dict[str, Tensor]:
+    """The layers on words and labels, multiplied by their parts of the layer that follows."""
+    width = of_word.shape[1]
+    in_word, in_label, in_both = torch.split(inner, width, dim=1)
+    layers = {
+        "of_word.weight": torch.cat([in_word @ of_word[:width], of_word[width:]]),
+        "of_word.bias": torch.cat([in_word @ bias_of_word[:width], bias_of_word[width:]]),
+        "of_label.weight": torch.cat([in_label @ of_label[:width], of_label[width:]]),
+        "of_label.bias": torch.cat([in_label @ bias_of_label[:width] + bias, bias_of_label[width:]]),
+        "of_both.weight": in_both,
+    }
+    return {f"{READER}.{name}": tensor for name, tensor in layers.items()}
 
 
 def _with_negatives(tensor: Tensor) -> Tensor:

@@ -52,7 +52,7 @@ _READERS = Registry[Callable[..., nn.Module]](
         "texts": "models.heads.sentence_reader:SentenceReader",
         "windows": "models.heads.window_reader:WindowReader",
         "sentences": "models.heads.window_reader:SentenceLayers",
-        "spans": "models.heads.span_layers:SpanLayers",
+        "spans": "models.heads.span_layers:span_layers",
     }
 )
 _ENCODER = PREFIX.removesuffix(".")  # the name of the encoder in every run folder and optimizer state
@@ -220,7 +220,7 @@ class EncoderForTask(_OnEncoder):
         if self.head.pieces is not None:
             return self.config.vocab_size
         if self.head.spans is not None:
-            return 2 * self.head.spans.units
+            return self.head.spans.outputs
         if self.head.is_vector:
             return self.head.token_width or self.encoder.width
         return self.head.outputs

@@ -50,23 +50,31 @@ class PieceWeights:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpanShape:
-    """The shape of a head that scores spans for labels in the row, see `span_layers.py`.
+    """The shape of a head that scores spans, or words, for labels in the row, see `span_layers.py`.
 
     Attributes:
         width: of its vectors of words and labels; a linear layer is in front if the encoder has another one.
-        units: H, the numbers that a word gives as the first one of a span, and as the last one.
+        units: H, the numbers that a word gives as the first one of a span, and as the last one; if words are scored,
+            those that a word and a label give together.
         lstm_layers: of the BiLSTM over the words; 0 for none.
         label_id: the piece in front of each label.
+        labels: the most labels of a row whose words are scored; 0 if spans are.
     """
 
     width: int
     units: int
     lstm_layers: int
     label_id: int
+    labels: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("width", 2), ("units", 2), ("lstm_layers", 0), ("label_id", 0)):
+        for name, least in (("width", 2), ("units", 2), ("lstm_layers", 0), ("label_id", 0), ("labels", 0)):
             require_number(name, getattr(self, name), least=least)
+
+    @property
+    def outputs(self) -> int:
+        """The numbers that the head gives for each position: 2H, or three for each label."""
+        return 3 * self.labels if self.labels else 2 * self.units
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

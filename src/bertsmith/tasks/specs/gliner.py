@@ -7,16 +7,19 @@ the piece in front of each label and the first pieces of the words. A plain text
 digits, which hyphens and underscores may join, and single other characters. The description of a label replaces its
 name.
 
+At the token level, a word has three scores for each label: as the first, the last and any word of an entity. A span has
+the lowest of those of its words, so an entity may have any number of words of its row.
+
 A row has at most as many words as the configuration says. `gliner` leaves out what follows; here a longer text is read
 in windows, and a span is scored in the window of its first word. A word without pieces, such as a zero-width space, is
 left out; `gliner` reads the word after it in its place.
 
-Source: `UniEncoderSpanProcessor`, `WhitespaceTokenSplitter` and `SpanDecoder` of the package `gliner`.
+Source: `UniEncoderSpanProcessor`, `WhitespaceTokenSplitter`, `SpanDecoder` and `TokenDecoder` of the package `gliner`.
 """
 
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +29,8 @@ from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.parts.part_names import READER
 from bertsmith.tasks.datasets.examples import EntityExample, Example, TaggedExample
 from bertsmith.tasks.specs.named_entities import NamedEntitiesTask, Row, products
-from bertsmith.tasks.specs.nested_entities import Spans
+from bertsmith.tasks.specs.nested_entities import Scored, Spans
+from bertsmith.tasks.specs.predictions import EntitiesPrediction
 from bertsmith.tasks.specs.sentence_windows import sentence_windows, tagged
 from bertsmith.tasks.specs.task import GlinerShape
 from bertsmith.text.tokenizers.encoded import Encoded, Ids
@@ -122,14 +126,41 @@ class GlinerTask(NamedEntitiesTask):
         return len(template.start) + len(row.of_labels) + 1
 
     def _scores(self, outputs: Any, spans: Spans, labels: int) -> Any:
-        """The scores [P, K] of spans of a row, from the outputs of its labels and words, [R, 2H]."""
+        """The scores [P, K] of spans of a row, from the outputs of its labels and words, [R, 2H] or [R, 3M]."""
+        if self._shape.labels:
+            return _lowest(outputs[labels:, : 3 * labels].reshape(-1, labels, 3), spans)
         units = outputs.shape[1] // 2
         return products(outputs[:labels, :units], outputs[labels:], spans) + outputs[:labels, units]
+
+    def prediction(self, sentence: TaggedExample, candidates: Iterable[Scored]) -> EntitiesPrediction:
+        """See `EntitiesTask`; at the token level, spans share scores, and the order of `gliner` decides among them."""
+        if self._shape.labels:
+            places = {label: number for number, label in enumerate(self.labels_of(sentence))}
+            candidates = sorted(candidates, key=lambda each: (each[0].start, places[each[0].label], each[0].end))
+        return super().prediction(sentence, candidates)
 
     def _chances(self, scores: Any) -> Any:
         """See `EntitiesTask`; in fp32, so that the same ones are equal to 1 as there, of which the first counts."""
         with np.errstate(over="ignore"):
             return 1 / (1 + np.exp(-scores.astype(np.float32)))
+
+
+def _lowest(scores: Any, spans: Spans) -> Any:
+    """The lowest score of each span for each label [P, K], from three of each word [W, K, 3]; arrays or tensors."""
+    lower: Any = np.minimum
+    if not isinstance(scores, np.ndarray):
+        import torch
+
+        lower = torch.minimum
+    lengths = spans.lasts - spans.firsts + 1
+    result = lower(scores[spans.firsts, :, 0], scores[spans.lasts, :, 1])
+    of_runs, run = scores[..., 2], 1  # the lowest score of as many words as `run`
+    while len(lengths) and run <= lengths.max():
+        several = np.flatnonzero((lengths >= run) & (lengths < 2 * run))
+        firsts, lasts = spans.firsts[several], spans.lasts[several]
+        result[several] = lower(result[several], lower(of_runs[firsts], of_runs[lasts - run + 1]))
+        of_runs, run = lower(of_runs[:-run], of_runs[run:]), 2 * run
+    return result
 
 
 def _in_words(sentence: TaggedExample) -> TaggedExample:
