@@ -343,3 +343,16 @@ def test_a_source_may_be_whatever_can_be_loaded(tmp_path: Path) -> None:
         require_source(source)
     with pytest.raises(InputError, match="which does not exist"):
         require_source(tmp_path / "bert_modle.ckpt")
+
+
+@pytest.mark.parametrize("inside", ["", "0_StaticEmbedding"])
+def test_a_table_of_static_vectors_is_fetched_without_a_configuration(hub: Hub, tmp_path: Path, inside: str) -> None:
+    folder = tmp_path / "table"
+    (folder / inside).mkdir(parents=True)
+    modules = [{"path": inside, "type": "sentence_transformers.models.StaticEmbedding"}]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / inside / "tokenizer.json").write_text("{}")
+    (folder / inside / "model.safetensors").write_bytes(b"weights")
+    hub.models["owner/table"] = folder
+    fetched = resolve("owner/table", cache=tmp_path / "cache", endpoint=hub.endpoint)
+    assert (fetched / inside / "model.safetensors").read_bytes() == b"weights"

@@ -18,10 +18,12 @@ from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.checkpoints.onnx_folder import OnnxFolder, is_onnx_folder, read_onnx_folder
 from bertsmith.models.checkpoints.sentence_transformers import SentenceRecipe, read_recipe
+from bertsmith.models.checkpoints.static_folder import read_static_folder
 from bertsmith.models.model_files.tokenizer_files import lowercased
 from bertsmith.tasks.encoding.early_engine import Early, EarlyEncoder
 from bertsmith.tasks.encoding.onnx_engine import OnnxEngine
 from bertsmith.tasks.encoding.row_encoder import RowEncoder
+from bertsmith.tasks.encoding.static_encoder import StaticEncoder
 
 if TYPE_CHECKING:
     from bertsmith.models.checkpoints.int8_scales import RecordedInt8
@@ -48,6 +50,12 @@ def load_encoder(
         early: there may be little to read, so torch is imported only for more, or for other layers.
     """
     recipe = read_recipe(Path(source), pooled=pooled, layers=True)
+    if recipe is None and (is_hub_id(source) or address_of(source) is not None):
+        fetched = resolve(source)
+        known = read_recipe(fetched, pooled=pooled, layers=True)
+        recipe = known if known is not None and known.is_table else None
+    if recipe is not None and recipe.is_table:
+        return StaticEncoder(read_static_folder(recipe.encoder)), recipe
     encoder_path = source if recipe is None else recipe.encoder
     compute: dict[str, Any] = {"device": device, "precision": precision, "products": products}
     folder: OnnxFolder | ModelFolder

@@ -129,7 +129,9 @@ def resolve(
         wanted = [*TEXT_FILES, *patterns, *(f"{_MODULE}{name}" for name in patterns)]
         folder = _fetch(str(source), wanted, cache, endpoint, offline)
         is_whole = any((folder / name).is_file() for name in ("config.json", GLINER_CONFIG))
-        candidates = [folder] if is_whole else [file.parent for file in folder.glob(f"{_MODULE}config.json")]
+        # A table of static vectors has only a tokenizer next to it.
+        modules = [file.parent for name in ("config.json", "tokenizer.json") for file in folder.glob(_MODULE + name)]
+        candidates = [folder] if is_whole or ((folder / "tokenizer.json").is_file() and not modules) else modules
         if any((candidate / name).exists() for candidate in candidates for name in WEIGHT_FILES):
             return folder
     absent = [name for name in ("config.json", "model.safetensors") if not (folder / name).exists()]

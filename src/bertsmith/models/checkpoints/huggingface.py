@@ -50,6 +50,7 @@ from bertsmith.models.model_files.metadata import (
     read_metadata,
     write_metadata,
 )
+from bertsmith.models.model_files.static_layouts import has_table
 from bertsmith.models.model_files.tokenizer_files import lowercased, with_rules, with_segments
 from bertsmith.models.model_files.tokenizer_writing import write_tokenizer
 from bertsmith.models.parts.config import EncoderConfig
@@ -251,6 +252,12 @@ def write_recipe_of(
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
+    if has_table(folder):
+        raise CheckpointError(
+            expected=f"an encoder in '{shown(folder)}'",
+            found="a table of static vectors of Model2Vec or sentence-transformers",
+            fix="use it with embed, search, index, classify or serve, or name another model",
+        )
     require_file(folder / "config.json", "the configuration of a model")
     values = read_object(folder / "config.json")
     quantization = values.get("quantization_config") or ((folder / "quantize_config.json").exists() and "GPTQ")

@@ -20,6 +20,7 @@ from bertsmith.models.checkpoints.vector_layers import LAYERS, VectorLayer, read
 from bertsmith.models.heads.head_spec import PIECE_ACTIVATIONS, PIECE_POOLINGS, RELU, PieceWeights
 from bertsmith.models.heads.poolings import PARTS, joined
 from bertsmith.models.heads.vector_forms import BY_COSINE, BY_PRODUCT
+from bertsmith.models.model_files.static_layouts import is_model2vec, normalizes_tables
 from bertsmith.models.parts.head_inputs import MAX
 
 MODULES = "modules.json"
@@ -99,6 +100,7 @@ class SentenceRecipe:
         most_active: how many of the largest weights of each vector are kept; None for all.
         similarity: how two vectors are compared, see `vector_forms.SCALES`.
         queries: the folder with a weight for each piece of a query, which no encoder then reads; None without one.
+        is_table: the encoder is a table of vectors of pieces in another tool's layout, see `static_folder.py`.
     """
 
     encoder: Path
@@ -115,6 +117,7 @@ class SentenceRecipe:
     most_active: int | None = None
     similarity: str = BY_COSINE
     queries: Path | None = None
+    is_table: bool = False
 
 
 def read_recipe(folder: Path, *, pooled: bool = True, layers: bool = False) -> SentenceRecipe | None:
@@ -124,6 +127,8 @@ def read_recipe(folder: Path, *, pooled: bool = True, layers: bool = False) -> S
         pooled: False: read only the encoder and how it reads texts, whatever the folder does with its vectors.
         layers: the caller applies the layers that follow the pooling; otherwise a folder with such is refused.
     """
+    if is_model2vec(folder):
+        return SentenceRecipe(encoder=folder, is_table=True, normalize=normalizes_tables(folder))
     if not (folder / MODULES).exists() or is_cross_encoder(folder):
         return None
     if pooled and about_of(folder).get("model_type") == SPARSE_ENCODER:
@@ -159,9 +164,13 @@ def read_recipe(folder: Path, *, pooled: bool = True, layers: bool = False) -> S
                 fix="name a model without it, or only the folder of its encoder",
             )
     said = encoder_settings(encoder, VECTORS_TASK if pooled else None)
+    is_table = kinds[0] == "StaticEmbedding" and not (encoder / "config.json").exists()
     if not pooled:
         return SentenceRecipe(
-            encoder=encoder, max_length=max_length_of(encoder, said), lowercase=lowercases_texts(encoder, said)
+            encoder=encoder,
+            max_length=max_length_of(encoder, said),
+            lowercase=lowercases_texts(encoder, said),
+            is_table=is_table,
         )
     if not pooling:
         raise CheckpointError(
@@ -188,6 +197,7 @@ def read_recipe(folder: Path, *, pooled: bool = True, layers: bool = False) -> S
         prompts=prompts,
         pools_prompt=includes_prompt,
         dimensions=count_in(folder / ABOUT, about, "truncate_dim"),
+        is_table=is_table,
     )
 
 

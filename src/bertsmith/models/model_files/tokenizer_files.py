@@ -310,6 +310,41 @@ def _with_template(tokenizer: Tokenizer, template: Template) -> Tokenizer:
     return tokenizer
 
 
+def read_unmarked(folder: Path) -> Tokenizer:
+    """The tokenizer in the `tokenizer.json` of a folder, for rows without special tokens; no other file counts."""
+    path = folder / PIPELINE
+    require_file(path, "the tokenizer of the model")
+    file, source = read_object(path), f"'{path}'"
+    model = _model_of(file, folder)
+    entries = file.get("added_tokens") or []
+    if model.get("dropout") or not isinstance(entries, list):
+        raise VocabularyError(
+            expected=f"a list of added tokens, and pieces without dropout, in {source}",
+            found="a dropout" if model.get("dropout") else "another value",
+            fix="restore the file",
+        )
+    added, vocab = tokens_in(entries, source), model["vocab"]
+    names = {
+        *(token.content for token in added),
+        *(vocab if isinstance(vocab, dict) else (entry[0] for entry in vocab)),
+    }
+    unknown = str(model.get("unk_token") or next(iter(vocab), ""))  # without one, nothing is unknown
+    special = SpecialPieces(*(piece if piece in names else "" for piece in SPECIAL_PIECES._replace(unk=unknown)))
+    unmarked = template_json([], [], [])
+    description = {**file, "model": model, "added_tokens": entries, "post_processor": unmarked}
+    template = template_of(unmarked, source)
+    if model["type"] == "WordPiece" and special == SPECIAL_PIECES:
+        rules = rules_of(description)
+        if rules is not None and model.get("continuing_subword_prefix") == CONTINUATION:
+            pieces, num_added = _pieces(description, source)
+            rows = Vocabulary(pieces, source=source, whole=num_added, has_ids=True)
+            return _with_template(WordPieceTokenizer(rows, rules, added=added), template)
+    if isinstance(vocab, list):
+        number = model.get("unk_id")
+        special = special._replace(unk=str(vocab[number if isinstance(number, int) else 0][0]))
+    return PipelineTokenizer(description, special, source=source)
+
+
 def read_tokenizer_file(path: Path) -> Tokenizer:
     """The tokenizer in a `tokenizer.json` of its own, or in a folder.
 

@@ -46,7 +46,11 @@ class PipelineTokenizer(Tokenizer):
 
     def __reduce__(self) -> tuple[Any, ...]:
         make = functools.partial(PipelineTokenizer, source=self.source)
-        return make, (self.description, self.vocabulary.special), {"template": self.template}
+        return (
+            make,
+            (self.description, self.vocabulary.special),
+            {"template": self.template, "max_characters": self.max_characters},
+        )
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -73,6 +77,7 @@ class PipelineTokenizer(Tokenizer):
 
     def encode_batch(self, texts: Strings, *, special_tokens: SpecialTokens = False) -> Encoded:
         """The ids of many texts; see `Tokenizer.encode_batch`."""
+        texts = self.shortened(texts)
         strings = texts.to_pylist() if is_arrow(texts) else texts
         return Encoded.from_rows(
             [encoding.ids for encoding in self._encodings([text or "" for text in strings], special_tokens)]

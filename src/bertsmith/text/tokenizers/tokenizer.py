@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.core.progress import warn
-from bertsmith.text.tokenizers.blocks import Strings
+from bertsmith.text.tokenizers.blocks import Strings, is_arrow
 from bertsmith.text.tokenizers.encoded import Encoded, EncodedWithOffsets, Ids, Pieces, offsets_of, places_of
 from bertsmith.text.tokenizers.keys import Bytes
 from bertsmith.text.tokenizers.normalize import TextRules
@@ -32,6 +32,7 @@ class Tokenizer(abc.ABC):
     Attributes:
         rules: how text is split into words where words are needed (search by word, answers); for WordPiece also how
             text is cleaned before its words are looked up.
+        max_characters: of a text, which loses the others before it is encoded, as in Model2Vec; None for any number.
         unsettled: how many of the last characters of a decoded text a further piece may change: bytes become a
             character, or words one such as "isn't".
     """
@@ -40,6 +41,7 @@ class Tokenizer(abc.ABC):
     vocabulary: Vocabulary
     rules: TextRules
     template: Template
+    max_characters: int | None = None
 
     @property
     @abc.abstractmethod
@@ -75,6 +77,16 @@ class Tokenizer(abc.ABC):
                 ids. `[MASK]` is the mask of every model, next to its own spelling (`<mask>` for RoBERTa), unless
                 this is "own": only the spelling of the vocabulary counts.
         """
+
+    def shortened(self, texts: Strings) -> Strings:
+        """The texts without what exceeds `max_characters`; warns how many are longer."""
+        most = self.max_characters
+        if most is None:
+            return texts
+        strings = texts.to_pylist() if is_arrow(texts) else texts
+        if longer := sum(len(text or "") > most for text in strings):
+            warn(f"texts longer than {most:,} characters, truncated as in Model2Vec: {longer:,}")
+        return [(text or "")[:most] for text in strings]
 
     @abc.abstractmethod
     def encode_words(self, words: Strings, spaced: Sequence[bool] | None = None) -> Encoded:

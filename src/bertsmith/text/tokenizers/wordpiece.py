@@ -84,7 +84,7 @@ class WordPieceTokenizer(Tokenizer):
         make = functools.partial(
             WordPieceTokenizer, added=self.added, cache_entries=self.cache_entries, threads=self.threads
         )
-        return make, (self.vocabulary, self.rules), {"template": self.template}
+        return make, (self.vocabulary, self.rules), {"template": self.template, "max_characters": self.max_characters}
 
     @property
     def kind(self) -> str:
@@ -124,14 +124,14 @@ class WordPieceTokenizer(Tokenizer):
             special_tokens: convert `[MASK]` and the other special pieces in a text to their ids; by default ordinary
                 text cannot produce special ids, and `[MASK]` is three tokens.
         """
-        specials = bool(special_tokens)
+        texts, specials = self.shortened(texts), bool(special_tokens)
         if self._finds_added[specials] and self._may_have_added(texts):
             return self._encode_around_added(texts, special_tokens)
         return self._encode_ordinary(texts)
 
     def encode(self, text: str, *, special_tokens: SpecialTokens = False) -> Ids:
         """The ids of one text, int32 [P]; see `encode_batch` for `special_tokens`."""
-        if len(text) >= _SMALL:
+        if len(text) >= _SMALL or self.max_characters is not None:
             return self.encode_batch([text], special_tokens=special_tokens).ids
         ids: list[int] = []
         for segment in self._segments(text, special_tokens):
