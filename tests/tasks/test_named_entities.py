@@ -17,10 +17,13 @@ from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.models.checkpoints.assembly import save_pretrained
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.tasks.datasets.examples import EntityExample, TaggedExample
 from bertsmith.tasks.encoding.units import micro_batches
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.named_entities import NamedEntitiesTask
+from bertsmith.tasks.task_data.split import TaskData
 from bertsmith.tasks.task_data.task_files import read_examples, read_task
 from tasks.architecture_samples import encoder_of
 from tasks.task_samples import SPECS, TOKENIZER, examples_of, write_base_model
@@ -127,6 +130,18 @@ def test_a_sentence_is_read_with_several_draws_of_labels_of_its_file() -> None:
     assert 0.5 < np.mean(shares) < 1
     again = task.encode([first, other] * 10, TOKENIZER, training=True)
     assert again.rows.token_ids.tobytes() == features.rows.token_ids.tobytes()
+
+
+def test_the_draws_of_labels_follow_the_seed_of_the_run(tmp_path: Path) -> None:
+    base = str(write_base_model(tmp_path / "base"))
+    data = TaskData(train=[sentence("anna was in oslo", (0, 1, "who"))] * 10, dev=())
+    rows = [
+        FinetuningJob.prepare(
+            base, SPEC, data, FinetuningSettings(device="cpu"), RecipeSettings(seed=seed)
+        ).train.rows.token_ids.tobytes()
+        for seed in (1, 1, 2)
+    ]
+    assert rows[0] == rows[1] != rows[2]
 
 
 def test_of_a_file_with_one_label_the_labels_of_other_files_are_drawn_too() -> None:

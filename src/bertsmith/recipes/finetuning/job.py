@@ -159,6 +159,7 @@ class FinetuningJob:
         runtime = choose(settings.device, settings.precision)
         runtime.tell()
         task = task_for(spec_of_job(spec, folder, settings))
+        task.seed = recipe.seed
         if settings.start == KEPT:
             settings = dataclasses.replace(settings, reads=task.spec.reads)
         require_base(folder, settings, pooled=task.head.pooled)

@@ -182,7 +182,7 @@ class NamedEntitiesTask(EntitiesTask):
 
         Of a file with a single label, the labels of the other files are drawn too: nothing else says that it matters.
         """
-        random = generator(0, "labels of a sentence", number, draw)
+        random = generator(self.seed, "labels of a sentence", number, draw)
         labels = self.labels_of(sentence)
         pool = labels if len(labels) > 1 else self.spec.labels
         gold = [label for label in dict.fromkeys(span.label for span in gold_of(sentence)) if label in pool]

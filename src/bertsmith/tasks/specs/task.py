@@ -292,9 +292,10 @@ class Prediction(abc.ABC):
 
 
 class Task(abc.ABC):
-    """One kind of task; all methods depend only on the spec and their arguments."""
+    """One kind of task; all methods depend only on the spec, the seed and their arguments."""
 
     kind: ClassVar[str]
+    seed: int = 0  # of what is drawn for training examples
     # The fields of `TaskSettings` that this kind uses, besides max_length.
     settings_used: ClassVar[frozenset[str]]
     # Whether the steps of an epoch are counted by examples although windows are trained separately.
