@@ -538,18 +538,30 @@ def test_answers_with_a_saved_threshold_are_those_of_the_library(tmp_path: Path)
     texts = [f"{first} film {second}" for first in WORDS[:8] for second in WORDS[:8]]
     rows = [{"text": text, "label": model.labels[n % 2]} for n, text in enumerate(texts)]
     model.predict(rows, calibrate=rows, coverage=0.8, save_threshold=True)
-    right = [{**row, "label": answer.label} for row, answer in zip(rows, model.classify(texts), strict=True)]
-    model.predict(rows, calibrate=right[:16] + rows[16:32] + right[32:], accuracy=0.5, save_threshold=True)
+    answers = model.classify(texts)
+    least = sorted(answer.probability for answer in answers)[len(texts) // 3]
+    judged = [  # the least certain answers are wrong
+        {"text": text, "label": model.labels[model.labels.index(answer.label) - (answer.probability < least)]}
+        for text, answer in zip(texts, answers, strict=True)
+    ]
+    model.predict(rows, calibrate=judged, accuracy=0.5, save_threshold=True)
 
     async def script(client: Client) -> None:
         (shown,) = (await client.get("/models")).json["models"]
         assert shown["thresholds"] == [{"coverage": 0.8}, {"accuracy": 0.5}]
         assert shown["calibrated_on"] == len(texts)
-        for promise in (*shown["thresholds"], {"coverage": 0.9}, {"accuracy": 0.6}):
+        unanswered = 0
+        for promise in (*shown["thresholds"], {"coverage": 0.9}, {"accuracy": 0.85}):
             reply = await client.post("/predict", {"texts": texts, **promise})
             bare = [answer.to_dict() for answer in model.classify(texts, **promise)]
+            unanswered += sum(answer["label"] is None for answer in bare)
             assert [answer["chosen"] for answer in reply.json["predictions"]] == [answer["chosen"] for answer in bare]
             assert [answer["label"] for answer in reply.json["predictions"]] == [answer["label"] for answer in bare]
+        assert unanswered > 0
+        assert (
+            f'bertsmith_unanswered_texts_total{{model="reviews"}} {unanswered}.0'
+            in (await client.get("/metrics")).body.decode()
+        )
         for body, words in (
             ({"coverage": 0.999}, "expected at least 999 labelled texts"),
             ({"accuracy": 0.999}, "expected answers that are certain to be right 99.9% of the time"),

@@ -24,6 +24,7 @@ class Metrics:
         text_tokens: tokens of each text, by model.
         cut_texts: truncated texts, by model.
         confidence: the probability of each answer that has one, by model.
+        unanswered: texts on which a model abstained, by model.
         training: by model and value, what its folder says of the training texts: mean tokens, shares of unknown pieces
             and of truncated texts, and the mean confidence on dev texts.
         batch_tokens: tokens per batch, by model.
@@ -64,6 +65,12 @@ class Metrics:
         self.cut_texts = Counter("bertsmith_cut_texts", "Truncated texts.", ["model"], registry=registry)
         self.confidence = Histogram(
             "bertsmith_confidence", "Probability of an answer.", ["model"], buckets=_SHARES, registry=registry
+        )
+        self.unanswered = Counter(
+            "bertsmith_unanswered_texts",
+            "Texts on which a model abstained, for a wanted accuracy.",
+            ["model"],
+            registry=registry,
         )
         self.training = Gauge(
             "bertsmith_training",

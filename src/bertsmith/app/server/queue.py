@@ -376,16 +376,17 @@ class WorkQueue:
         self.metrics.batch_seconds.labels(name).observe(seconds)
 
     def _count_texts(self, parts: Sequence[Part], answers: Sequence[Any]) -> None:
-        """Counts what drift shows in: unknown pieces, tokens of texts, truncated texts, confidence."""
+        """Counts what drift shows in: unknown pieces, tokens of texts, truncated texts, confidence, abstention."""
         metrics, name = self.metrics, parts[0].work.name
         unknown_id = self._unknown[name]
         tokens, cut = metrics.text_tokens.labels(name), 0
-        pieces = unknown = 0
+        pieces = unknown = unanswered = 0
         places = [(part.work, number) for part in parts for number in range(part.begin, part.end)]
         for (work, number), answer in zip(places, answers, strict=True):
             length = sum(work.lengths[number])
             tokens.observe(length)
             cut += length > work.used[number] or getattr(answer, "cut_tokens", 0) > 0
+            unanswered += getattr(answer, "label", None) == ""  # of several labels, there is always a best one
             if (confidence := getattr(answer, "confidence", None)) is not None:
                 metrics.confidence.labels(name).observe(confidence)
             ids = getattr(getattr(work.read[number], "pieces", None), "ids", None)
@@ -393,6 +394,7 @@ class WorkQueue:
                 pieces += len(ids)
                 unknown += int((ids == unknown_id).sum())
         metrics.cut_texts.labels(name).inc(cut)
+        metrics.unanswered.labels(name).inc(unanswered)
         metrics.pieces.labels(name, "all").inc(pieces)
         metrics.pieces.labels(name, "unknown").inc(unknown)
 
