@@ -19,7 +19,7 @@ from bertsmith.app.server.settings import ServeRequest, ServerSettings
 from bertsmith.base.core.errors import BertsmithError, InputError
 from bertsmith.base.machine.runtime import BATCH_TOLERANCE
 from bertsmith.base.storage.locks import locked_folder
-from bertsmith.inference.indexes import parts
+from bertsmith.inference.indexes import building, parts
 from bertsmith.inference.indexes.index import Index, Manifest
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
@@ -230,6 +230,69 @@ def test_an_index_is_searched_while_rows_are_added(folder: Path, monkeypatch: py
     before, added, after = serve(folder, script)
     assert [len(reply.json["results"][0]["passages"]) for reply in (before, after)] == [5, 6]
     assert added.json["changes"][0]["added"] == 1
+
+
+def test_many_small_additions_are_compacted_while_requests_are_answered(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+    write = parts.with_words
+
+    def slow(written: Path, *arguments: Any) -> Any:
+        if written.name == building.COMPACTING:
+            begun.set()
+            assert may_end.wait(30), "the requests are answered"
+        return write(written, *arguments)
+
+    monkeypatch.setattr(parts, "with_words", slow)
+
+    def row(number: int) -> dict[str, Any]:
+        return {"rows": [{"id": f"n{number}", "text": f"anna {number}", "year": 1}]}
+
+    async def script(client: Client) -> list[Reply]:
+        replies = [await change(client, "/index/add", row(number)) for number in range(7)]
+        await asyncio.to_thread(begun.wait, 30)
+        replies += [
+            await client.post("/search", {"query": "anna", "top": 100}),
+            await change(client, "/index/add", row(7)),
+            await change(client, "/index/remove", {"ids": ["n0", "t1"]}),
+        ]
+        may_end.set()
+        while (folder / building.COMPACTING).exists():
+            await asyncio.sleep(0.01)
+        return [*replies, await client.post("/search", {"query": "anna", "top": 100})]
+
+    replies = serve(folder, script)
+    assert [reply.status for reply in replies] == [200] * 11
+    before, after = ({hit["id"] for hit in replies[place].json["results"][0]["passages"]} for place in (7, -1))
+    assert before == {"t0", "t1", "t2", "t3", "t4", *(f"n{number}" for number in range(7))}
+    assert after == before - {"n0", "t1"} | {"n7"}
+    assert [each.rows for each in Manifest.read(folder).segments] == [1, 12]
+
+
+def test_a_compaction_that_fails_is_logged_and_changes_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = threading.Event()
+
+    def full(*arguments: Any) -> None:
+        failed.set()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(building, "_copied", full)
+
+    async def script(client: Client) -> list[Reply]:
+        rows = [{"rows": [{"id": f"n{number}", "text": "anna", "year": 1}]} for number in range(7)]
+        replies = [await change(client, "/index/add", body) for body in rows]
+        await asyncio.to_thread(failed.wait, 30)
+        while (folder / building.COMPACTING).exists():
+            await asyncio.sleep(0.01)
+        return [*replies, await client.post("/search", {"query": "anna", "top": 100})]
+
+    replies = serve(folder, script)
+    assert [reply.status for reply in replies] == [200] * 8
+    assert len(replies[-1].json["results"][0]["passages"]) == 12
+    assert "was not compacted, and stays as it was: [Errno 28] No space left" in capsys.readouterr().err
 
 
 def test_a_change_of_another_process_is_seen_and_an_index_that_is_gone_is_still_searched(folder: Path) -> None:

@@ -6,6 +6,7 @@ Letters: Q queries, D width.
 import contextlib
 import dataclasses
 import functools
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from bertsmith.app.library.model import Model
 from bertsmith.app.library.reading import Reading
 from bertsmith.app.library.record_models import ModelWithRecords, ReadRecord, RecordAbility, RecordModel
 from bertsmith.app.library.search_results import search_results
-from bertsmith.base.core.errors import InputError, RunError
+from bertsmith.base.core.errors import BertsmithError, InputError, RunError
 from bertsmith.base.core.progress import counted, quiet, warn
 from bertsmith.base.core.settings import require
 from bertsmith.base.storage.files import file_state
@@ -100,6 +101,8 @@ class OpenIndex:
         known = (name for name, text in embedder.prompts.items() if text == prompt)
         self._passages = embedder.varied(prompt=next(known, NO_PROMPT))
         self._reading = Reading(None, self._queries, ("embed",))
+        self._writing = threading.Lock()
+        self._compaction: threading.Thread | None = None
 
     def read_queries(self, items: Sequence[Any]) -> list[ReadRecord]:
         """Queries, texts or vectors, as the index reads them."""
@@ -196,6 +199,7 @@ class OpenIndex:
                 recall=IndexRequest.recall,
                 rows_per_segment=rows_per_segment(before.vectors, IndexRequest),
             )
+        self._compact_in_background()
         names = {name for record in records for name in record.fields}
         columns = [name for name in names if name not in (ID, TEXT, *before.columns)]
         without = sum(not record.text for record in records)
@@ -213,7 +217,34 @@ class OpenIndex:
         """The numbers of the index after the rows with the ids of a request were removed; see `add`."""
         (ids,) = parts
         with self._changing():
-            return [TextsChanged(change=building.remove_rows(self.folder, ids))]
+            result = building.remove_rows(self.folder, ids)
+        self._compact_in_background()
+        return [TextsChanged(change=result)]
+
+    def _compact_in_background(self) -> None:
+        """Starts to join segments in another thread if that is due, and none are being joined.
+
+        Requests are answered meanwhile; only the step in which new segments take their place waits for changes, and
+        they for it. If the process ends, the index stays as it is.
+        """
+        if self._compaction is not None and self._compaction.is_alive():
+            return
+        if building.due_segments(Manifest.read(self.folder)):
+            self._compaction = threading.Thread(target=self._compact, daemon=True, name=f"compaction of {self.folder}")
+            self._compaction.start()
+
+    def _compact(self) -> None:
+        try:
+            with quiet():
+                building.compact_index(
+                    self.folder,
+                    recall=IndexRequest.recall,
+                    rows_per_segment=rows_per_segment(Manifest.read(self.folder).vectors, IndexRequest),
+                    chosen=building.due_segments,
+                    last_step=self._writing,
+                )
+        except (BertsmithError, OSError) as error:
+            warn(f"'{self.folder}' was not compacted, and stays as it was: {error}")
 
     def _fresh(self) -> Index:
         """The index as it is on the disk, opened again if it was changed; as it was, if it is no longer there."""
@@ -232,7 +263,7 @@ class OpenIndex:
     def _changing(self) -> Iterator[None]:
         """A context in which what is warned of is not logged, and a full disk is an error of the request."""
         try:
-            with quiet(warnings=True):
+            with self._writing, quiet(warnings=True):
                 yield
         except OSError as error:
             raise RunError(

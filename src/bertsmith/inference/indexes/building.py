@@ -6,12 +6,14 @@ a part of one segment. Every stage is a function of the texts and the settings, 
 same bytes.
 """
 
+import collections
 import contextlib
 import dataclasses
 import itertools
+import math
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +34,11 @@ from bertsmith.inference.search.passages import Record
 from bertsmith.inference.search.request import BUILDING, MANIFEST, TOKENS
 from bertsmith.tasks.datasets.values import brief
 
+COMPACTING = "compacting"
 _SEGMENT = "segment-{:06d}"
 _STARTED = {"made_of": {}, "sources": {}, "rows_per_segment": int, "segments": [SEGMENT_SHAPE], "columns": [str]}
 _SMALL = 2  # a segment with less than this part of the rows of a full one is joined with others
+_FEW = 8  # segments of the same size, within this factor, are due to be joined
 _MANY_REMOVED = 10  # a segment of which more than this part is removed is written again
 
 
@@ -163,32 +167,106 @@ def remove_rows(folder: Path, ids: Sequence[str]) -> IndexChange:
         return _replaced(folder, dataclasses.replace(before, segments=segments, changes=number), before)
 
 
-def compact_index(folder: Path, *, recall: float, rows_per_segment: int) -> IndexChange:
-    """Joins small segments and writes those again of which many rows were removed; no vector is computed."""
-    with locked_folder(folder, create=False):
-        before = _finished(folder)
-        _clean(folder, before)
-        kept = [each for each in before.segments if _is_good(each, rows_per_segment)]
-        others = [Segment(folder, each, is_searched=False) for each in before.segments if each not in kept]
-        segments = list[SegmentRecord]()
-        groups = list[list[tuple[Segment, Ints]]]()
-        for _, same in itertools.groupby(others, _coder):
-            run = list(same)
-            if len(run) == 1 and not run[0].record.num_removed and parts.is_whole(run[0].record):
-                kept.append(run[0].record)
-            else:
-                groups += _regrouped(run, rows_per_segment)
-        for number, pieces in enumerate(groups, start=_next(before)):
-            name = _SEGMENT.format(number)
-            (folder / name).mkdir()
-            records = itertools.chain.from_iterable(part.rows.records(rows) for part, rows in pieces)
-            count = write_rows(folder / name, records, before.columns)
-            for kind, about in before.vectors.items():
-                parts.copy_vectors(folder / name, kind, about.width, pieces)
-            new = SegmentRecord(name=name, rows=count, parts=tuple(before.vectors))
-            segments.append(parts.searchable(folder, parts.with_words(folder, [new])[0], recall))
-        manifest = dataclasses.replace(before, segments=[*kept, *segments], changes=before.changes + 1)
-        return _replaced(folder, manifest, before)
+def compact_index(
+    folder: Path,
+    *,
+    recall: float,
+    rows_per_segment: int,
+    chosen: Callable[[Manifest], Sequence[SegmentRecord]] | None = None,
+    last_step: contextlib.AbstractContextManager[Any] | None = None,
+) -> IndexChange:
+    """Joins small segments and writes those again of which many rows were removed; no vector is computed.
+
+    The new segments are made in a folder of their own, while the index is searched and may be changed. Rows that were
+    removed meanwhile are removed from them when they take the place of the old ones.
+
+    Args:
+        chosen: returns the segments of an index to join; None for all that are small or have many removed rows.
+        last_step: a context in which the new segments take their place.
+    """
+    Manifest.read(folder)  # refuses what is no index
+    work = folder / COMPACTING
+    with locked_folder(work), contextlib.ExitStack() as undo:
+        undo.callback(_clear, work)
+        _clear(work)  # of a compaction that was killed
+        with locked_folder(folder, create=False):
+            before = _finished(folder)
+            _clean(folder, before)
+            records = _small(before, rows_per_segment) if chosen is None else chosen(before)
+            replaced, groups = _joined(folder, records, rows_per_segment)
+        if not replaced:
+            return _state(before)
+        segments = [
+            _copied(work, _SEGMENT.format(number), pieces, before, recall) for number, pieces in enumerate(groups)
+        ]
+        with contextlib.nullcontext() if last_step is None else last_step, locked_folder(folder, create=False):
+            after = _finished(folder)
+            if gone := replaced - {each.name for each in after.segments}:
+                raise RunError(
+                    expected=f"{min(gone)} in '{folder}', which is being compacted",
+                    found="no such segment",
+                    fix="compact the index again",
+                )
+            for position, (record, pieces) in enumerate(zip(segments, groups, strict=True)):
+                name = _SEGMENT.format(_next(after) + position)
+                (work / record.name).rename(folder / name)
+                rows = _removed_since(folder, pieces, after)
+                segments[position] = _less(folder, dataclasses.replace(record, name=name), rows, after.changes + 1)
+            kept = [each for each in after.segments if each.name not in replaced]
+            manifest = dataclasses.replace(after, segments=[*kept, *segments], changes=after.changes + 1)
+            return _replaced(folder, manifest, after)
+
+
+def due_segments(manifest: Manifest) -> list[SegmentRecord]:
+    """The segments that are worth joining while an index is changed by and by.
+
+    They are those of which more than a tenth is removed, and those of about the same size once there are eight of them,
+    so that a row is written again a few times, however many additions there are.
+    """
+    sizes = collections.defaultdict[int, list[SegmentRecord]](list)
+    for record in manifest.segments:
+        sizes[int(math.log(max(record.rows, 1), _FEW))].append(record)
+    of_size = [each for same in sizes.values() if len(same) >= _FEW for each in same]
+    return [each for each in manifest.segments if each in of_size or each.num_removed * _MANY_REMOVED > each.rows]
+
+
+def _small(manifest: Manifest, rows_per_segment: int) -> list[SegmentRecord]:
+    return [each for each in manifest.segments if not _is_good(each, rows_per_segment)]
+
+
+def _joined(
+    folder: Path, records: Sequence[SegmentRecord], rows_per_segment: int
+) -> tuple[set[str], list[list[tuple[Segment, Ints]]]]:
+    """The names of segments that are replaced, and the rows of each segment that takes their place."""
+    replaced, groups = set[str](), list[list[tuple[Segment, Ints]]]()
+    for _, same in itertools.groupby((Segment(folder, each, is_searched=False) for each in records), _coder):
+        run = list(same)
+        if len(run) > 1 or run[0].record.num_removed or not parts.is_whole(run[0].record):
+            replaced |= {each.record.name for each in run}
+            groups += _regrouped(run, rows_per_segment)
+    return replaced, groups
+
+
+def _copied(
+    folder: Path, name: str, pieces: Sequence[tuple[Segment, Ints]], manifest: Manifest, recall: float
+) -> SegmentRecord:
+    """The record of a new segment in `folder`, of rows of other segments."""
+    (folder / name).mkdir()
+    records = itertools.chain.from_iterable(part.rows.records(rows) for part, rows in pieces)
+    count = write_rows(folder / name, records, manifest.columns)
+    for kind, about in manifest.vectors.items():
+        parts.copy_vectors(folder / name, kind, about.width, pieces)
+    record = SegmentRecord(name=name, rows=count, parts=tuple(manifest.vectors))
+    return parts.searchable(folder, parts.with_words(folder, [record])[0], recall)
+
+
+def _removed_since(folder: Path, pieces: Sequence[tuple[Segment, Ints]], after: Manifest) -> Ints:
+    """The rows of a new segment that were removed from the segments of its rows since these were opened."""
+    removed = {each.name: each.removed for each in after.segments}
+    are_gone = [
+        np.isin(rows, _removed_rows(folder / part.record.name, removed[part.record.name])) for part, rows in pieces
+    ]
+    return np.flatnonzero(np.concatenate(are_gone))
 
 
 def join_indexes(folder: Path, sources: Sequence[Path]) -> IndexChange:
@@ -424,12 +502,21 @@ def _without(
 def _less(folder: Path, record: SegmentRecord, rows: Any, number: int) -> SegmentRecord:
     if not len(rows):
         return record
-    before = load_array(folder / record.name / record.removed) if record.removed else np.empty(0, np.uint32)
+    before = _removed_rows(folder / record.name, record.removed)
     name = f"removed-{number:06d}.npy"
     whole = np.union1d(before, rows).astype(np.uint32)
     with atomic_file(folder / record.name / name) as file:
         np.save(file, whole)
     return dataclasses.replace(record, removed=name, num_removed=len(whole))
+
+
+def _removed_rows(segment: Path, name: str) -> Any:
+    return load_array(segment / name) if name else np.empty(0, np.uint32)
+
+
+def _clear(work: Path) -> None:
+    for segment in work.glob("segment-*"):
+        shutil.rmtree(segment, ignore_errors=True)
 
 
 def _replaced(folder: Path, manifest: Manifest, before: Manifest | None, *, added: int = 0) -> IndexChange:

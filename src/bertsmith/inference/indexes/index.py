@@ -4,6 +4,7 @@
 
     index.json            manifest: what made the vectors, the columns, the segments
     building.json         while rows are added: what is being added, and from what
+    compacting/           while segments are joined: those that are to take their place
     segment-000000/       rows.arrow, ids.npy, the words of the texts, see `words`, and vectors of one or several
                           kinds, see `segment_vectors`
 
