@@ -161,7 +161,7 @@ def test_however_many_rows_are_added_one_by_one_there_are_few_segments(tmp_path:
     for number in range(2000):
         sizes.append(1)
         record = VectorsRecord(model="", made_of={}, width=1)
-        segments = [segment(str(place), rows) for place, rows in enumerate(sizes)]
+        segments = [segment(str(number), rows) for number, rows in enumerate(sizes)]
         due = due_segments(Manifest(vectors={DENSE: record}, columns=[], segments=segments))
         if due:
             names, rows = {each.name for each in due}, sum(each.rows for each in due)

@@ -264,7 +264,7 @@ def test_many_small_additions_are_compacted_while_requests_are_answered(
 
     replies = serve(folder, script)
     assert [reply.status for reply in replies] == [200] * 11
-    before, after = ({hit["id"] for hit in replies[place].json["results"][0]["passages"]} for place in (7, -1))
+    before, after = ({hit["id"] for hit in replies[position].json["results"][0]["passages"]} for position in (7, -1))
     assert before == {"t0", "t1", "t2", "t3", "t4", *(f"n{number}" for number in range(7))}
     assert after == before - {"n0", "t1"} | {"n7"}
     assert [each.rows for each in Manifest.read(folder).segments] == [1, 12]

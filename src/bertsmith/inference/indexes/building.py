@@ -201,9 +201,9 @@ def compact_index(
         ]
         with contextlib.nullcontext() if last_step is None else last_step, locked_folder(folder, create=False):
             after = _finished(folder)
-            if gone := replaced - {each.name for each in after.segments}:
+            if missing := replaced - {each.name for each in after.segments}:
                 raise RunError(
-                    expected=f"{min(gone)} in '{folder}', which is being compacted",
+                    expected=f"{min(missing)} in '{folder}', which is being compacted",
                     found="no such segment",
                     fix="compact the index again",
                 )
