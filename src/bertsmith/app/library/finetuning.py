@@ -41,11 +41,12 @@ from bertsmith.recipes.results.finished_run import REPORT_FILE, TABLE_FILE, kept
 from bertsmith.recipes.results.resampling import Part
 from bertsmith.recipes.sentence_encoders import few_labels
 from bertsmith.tasks.datasets.drawn_replies import with_negatives
-from bertsmith.tasks.datasets.examples import TRIPLETS, Example
+from bertsmith.tasks.datasets.examples import FORMS, TRIPLETS, Example
 from bertsmith.tasks.datasets.text_lines import TextLines
 from bertsmith.tasks.specs.named_tasks import default_settings, with_metric
 from bertsmith.tasks.specs.settings import ColumnSettings, SplitSettings, TaskSettings
 from bertsmith.tasks.specs.task import GENERATION, TaskSpec
+from bertsmith.tasks.task_data.sources import read_sources
 from bertsmith.tasks.task_data.split import TaskData
 from bertsmith.tasks.task_data.task_files import read_task
 from bertsmith.text.documents.encodings import EncodingSettings
@@ -273,8 +274,10 @@ def read_examples(request: FinetuneRequest, fold: int = 0) -> Examples:
             weight_column=request.weight_column,
             by_label=request.keep in (AUTO, BAG_ALONE),
             fold=None if request.folds is None else (fold, request.folds),
-            also=[Path(path) for path in request.also],
+            also=() if request.task in FORMS else [Path(path) for path in request.also],
         )
+        if request.task in FORMS and request.also:
+            data = dataclasses.replace(data, sources=read_sources(request.also, request.part(ColumnSettings), settings))
         if request.labels is not None:
             described = dict(entity_labels(request.labels, request.encoding))
             unknown = [name for name in described if name not in spec.labels]
@@ -334,8 +337,9 @@ def choose_settings(
         values.setdefault("vector_loss", MARGIN)
     if request.teacher is not None and spec.kind == RERANKING:
         values.setdefault("list_loss", MARGIN)
+    examples_of_all = len(data.train) + sum(len(source.examples) for source in data.sources)
     situation = situation_of(
-        spec.name, spec.kind, len(data.train), folder, own_head=request.head is not None, settings=spec.settings
+        spec.name, spec.kind, examples_of_all, folder, own_head=request.head is not None, settings=spec.settings
     )
     recipe = request.recipe or (recipe_of_run(Path(request.out)) if resume else None)
     if recipe is None and request.is_plain and few_labels.is_default(spec, data.train, situation, folder, values):

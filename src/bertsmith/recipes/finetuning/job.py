@@ -44,6 +44,7 @@ from bertsmith.recipes.finetuning.base_model import (
     spec_of_job,
 )
 from bertsmith.recipes.finetuning.settings import KEPT, FinetuningSettings, RecipeSettings, require_agreement
+from bertsmith.recipes.finetuning.sources import sources_of
 from bertsmith.recipes.finetuning.workload import Finetuning
 from bertsmith.recipes.results.finished_run import (
     ADAPTER_FOLDER,
@@ -104,6 +105,7 @@ class FinetuningJob:
         head: the head of the task, or the user's in its place.
         epoch_units: the units that count as one epoch: those of the training set, or its examples if the task counts
             them.
+        sources: of several training files, the encoded examples of each, the first of which are `train`.
         frozen: the base model for linear models on its vectors, which are fitted before the training.
         adapted: the layers that an adapter is trained for; empty without one.
         teaching: a teacher to learn from, see `taught_by`; None by default.
@@ -127,7 +129,9 @@ class FinetuningJob:
         self.folder, self.task, self.data, self.head = folder, task, data, head
         self.untrained, self.base_name = folder, model_name(folder.path)
         self.train, self.dev = encoded
+        self.sources = sources_of(folder, task, self.train, data.sources, settings) if data.sources else []
         self.epoch_units = len(data.train) if task.epochs_count_examples else len(self.train)
+        self.epoch_units += sum(len(source.features) for source in self.sources[1:])
         self.frozen = frozen
         self.teaching: Teaching | None = None
         self.tokenizer, self.runtime = folder.tokenizer, runtime
@@ -246,7 +250,8 @@ class FinetuningJob:
 
     def on_all_examples(self) -> "FinetuningJob":
         """The job with its dev examples as training examples, and so without scores; all else stays as it is."""
-        data = TaskData(train=[*self.data.train, *self.data.dev], dev=(), digests=self.data.digests)
+        every = [*self.data.train, *self.data.dev]
+        data = TaskData(train=every, dev=(), digests=self.data.digests, sources=self.data.sources)
         encoded = (self.task.encode(data.train, self.tokenizer, training=True), None)
         settings = (self.settings, self.recipe, self.runtime)
         changed = FinetuningJob(self.folder, self.task, data, encoded, *settings, self.head, self.frozen)
@@ -254,7 +259,7 @@ class FinetuningJob:
         return changed
 
     def _set(self, settings: FinetuningSettings, recipe: RecipeSettings) -> None:
-        units = len(self.train)
+        units = max(len(self.train), self.epoch_units)
         if settings.batch_size > units:
             warn(f"batch size reduced from {settings.batch_size} to {units}: there are only {units} training examples")
             settings = dataclasses.replace(settings, batch_size=units)
@@ -298,8 +303,16 @@ class FinetuningJob:
             "train": to_dict(self.training),
             "runtime": {"device": self.runtime.device.split(":")[0], "precision": self.runtime.precision},
             **({} if self.head.own is None else {"head": self.head.own.__name__}),
+            **({"sources": self._record_of_sources} if self.sources else {}),
             **({} if self.teaching is None else {"teaching": dict(self.teaching.record)}),
         }
+
+    @property
+    def _record_of_sources(self) -> list[dict[str, Any]]:
+        return [
+            {"name": each.name, "loss": each.spec.objective, "examples": len(each.features), "share": each.share}
+            for each in self.sources
+        ]
 
     def digests(self) -> dict[str, str]:
         """The digests of the files, the vocabulary, the base model's weights, and the encoded training and dev rows."""
@@ -309,7 +322,8 @@ class FinetuningJob:
     @functools.cached_property
     def _computed_digests(self) -> dict[str, str]:
         digests = {"base": digest_of_tensors(self.folder.tensors)}
-        for split, features in (("train", self.train), ("dev", self.dev)):
+        others = [(f"also_{number}", source.features) for number, source in enumerate(self.sources[1:], start=1)]
+        for split, features in (("train", self.train), ("dev", self.dev), *others):
             if features is not None:
                 gold = b"" if features.targets is None else features.targets.tobytes()
                 gold += b"" if features.weights is None else features.weights.tobytes()
@@ -379,11 +393,11 @@ class FinetuningJob:
 
     def _workload(self, seed: int, on_scores: Callable[[Mapping[str, float]], None] | None, rank: Rank) -> Finetuning:
         """The workload of a training with a seed."""
-        work: type[Finetuning] = Finetuning
+        work: Callable[..., Finetuning] = Finetuning
         if self.head.is_vector:
             from bertsmith.recipes.finetuning.vector_workload import VectorTraining
 
-            work = VectorTraining
+            work = functools.partial(VectorTraining, sources=self.sources)
         model = self.started_model(seed, self.division(rank))
         if self.settings.lora_rank is not None:
             add_adapters(model, self.adapted, self.settings.lora_rank, self.settings.lora_scale, seed)
@@ -520,6 +534,7 @@ class FinetuningJob:
                 "tokens": result.tokens,
                 "texts": self._texts_of_training(),
                 **({"collapsed": True} if result.collapsed else {}),
+                **({"sources": self._record_of_sources} if self.sources else {}),
                 **({} if self.teaching is None else self.teaching.origin),
                 **(origin or {}),
             },

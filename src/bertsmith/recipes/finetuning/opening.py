@@ -41,6 +41,12 @@ def opening_lines(job: "FinetuningJob") -> list[str]:
         )
         + (f"; missing from the base model, so randomly initialized: {', '.join(missing)}" if missing else "")
     ]
+    shares = sum(source.share for source in job.sources)
+    lines += [
+        f"{source.name}: {counted(len(source.features), 'example')}, loss {source.spec.objective}, "
+        f"{source.share / shares:.0%} of the steps"
+        for source in job.sources
+    ]
     if job.training.steps < _FEWEST_STEPS and job.settings.freeze != "body":
         is_linear = job.settings.start == "linear"
         effect = "can make the model worse than its linear start" if is_linear else "can hardly change the model"

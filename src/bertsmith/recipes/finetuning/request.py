@@ -20,7 +20,7 @@ from bertsmith.recipes.finetuning.settings import (
     may_start_linear,
     require_agreement,
 )
-from bertsmith.tasks.datasets.examples import ENTITIES_BY_NAME, PAIRS, TEXTS
+from bertsmith.tasks.datasets.examples import ENTITIES_BY_NAME, FORMS, PAIRS, TEXTS
 from bertsmith.tasks.datasets.label_map import LabelMap
 from bertsmith.tasks.specs.named_tasks import RANKED, kind_of, known_task, require_metric, task_name
 from bertsmith.tasks.specs.settings import CROSS_ENCODER, ColumnSettings, SplitSettings, TaskSettings
@@ -67,7 +67,9 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
     dev: File | None = file_field("dev file [a tenth of --train]", table=True)
     also: Sequence[str | Path] = help_field(
         (),
-        "entities-by-name: another training file, whose labels may be others; repeatable",
+        "another training file; repeatable. entities-by-name: its labels may be others. similarity, pairs, triplets, "
+        "texts: in any of these forms, with a loss and a share of the steps, where --train has 1, such as "
+        "FILE:cosent:2 [the loss of its form; shares by the number of examples]",
         metavar="FILE",
         path="also",
         kind=list[str],
@@ -235,10 +237,8 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
                 found=repr(self.negative_ranks)[:60],
                 fix="correct them",
             )
-        for name in ("also", "labels"):
-            require_other(
-                name not in self.given or self.task == ENTITIES_BY_NAME, f"--{name}", f"--task {ENTITIES_BY_NAME}"
-            )
+        for name, tasks in (("also", (ENTITIES_BY_NAME, *FORMS)), ("labels", (ENTITIES_BY_NAME,))):
+            require_other(name not in self.given or self.task in tasks, f"--{name}", f"--task {' or '.join(tasks)}")
         require_other(not self.also or self.group_column is None, "--also", "no --group-column", "leave one out")
         require_other(self.workers == 1 or self.folds is not None, "--workers", "--folds")
         if self.folds is not None:

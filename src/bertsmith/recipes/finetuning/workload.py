@@ -124,25 +124,30 @@ class Finetuning(Workload):
         encoder = self.model.encoder
         return name.startswith(PREFIX) and encoder.height(plain(name)) <= encoder.num_layers
 
+    def drawn_from(self, step: int) -> tuple[EncodedExamples, int, str]:
+        """The examples that a step draws from, how many steps before it drew from them, and the purpose of the draw."""
+        return self.train, step, "order of examples"
+
     def units_of_step(self, step: int) -> Ints:
         """The units of a step, int64 [batch size]: one permutation of all units after another.
 
         Each permutation is a function of (seed, epoch), so steps can be requested in any order.
         """
-        size, count = self.settings.batch_size, len(self.train)
-        epochs, places = np.divmod(np.arange(step * size, (step + 1) * size), count)
+        features, before, purpose = self.drawn_from(step)
+        size, count = self.settings.batch_size, len(features)
+        epochs, places = np.divmod(np.arange(before * size, (before + 1) * size), count)
         chosen = np.empty(size, dtype=np.int64)
         for epoch in np.unique(epochs).tolist():
-            order = generator(self.seed, "order of examples", epoch).permutation(count)
+            order = generator(self.seed, purpose, epoch).permutation(count)
             chosen[epochs == epoch] = order[places[epochs == epoch]]
         return chosen
 
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
         """The micro-batches of a rank in a step; a pure function of the step."""
-        units = self.units_of_step(step)
-        tokens = int(self.train.unit_tokens[units].sum())
+        units, features = self.units_of_step(step), self.drawn_from(step)[0]
+        tokens = int(features.unit_tokens[units].sum())
         batches = micro_batches(
-            self.train,
+            features,
             units,
             micro_tokens=self.settings.micro_tokens,
             device=self.runtime.device,

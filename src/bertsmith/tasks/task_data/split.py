@@ -24,6 +24,7 @@ from bertsmith.tasks.datasets.examples import (
 )
 from bertsmith.tasks.datasets.labels import labels_of, listed
 from bertsmith.tasks.datasets.values import brief
+from bertsmith.tasks.specs.task import TaskSpec
 
 _OF_CONTEXT = (QuestionExample, ListExample)  # examples of which several may have the same context
 
@@ -41,6 +42,27 @@ class Fold:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """The examples of a further training file of vectors, see `sources.py`.
+
+    Attributes:
+        name: as it was named, such as "pairs.tsv:cosent:2".
+        spec: of its form.
+        loss: one of `OBJECTIVES`; None for that of its form.
+        share: of the steps, in proportion to those of the other files, of which the first has 1; None if it was left
+            out.
+        digest: of the file.
+    """
+
+    name: str
+    spec: TaskSpec
+    examples: Sequence[Example]
+    loss: str | None
+    share: float | None
+    digest: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskData:
     """The examples of a task, read and checked."""
 
@@ -51,6 +73,7 @@ class TaskData:
     in_groups: bool = False  # whether whole groups of its examples were
     by_label: bool = False  # whether a share of the examples of each label was
     fold: Fold | None = None  # the fold that `dev` is
+    sources: Sequence[Source] = ()  # further training files of vectors, whose losses may be others
     warnings: tuple[str, ...] = ()  # about the examples, one sentence each, which were also written to stderr
 
 

@@ -235,10 +235,10 @@ def read_task(
     with read_elsewhere(group_column, weight_column):
         train_file = read_examples(name, train, columns, training=not also, map_labels=map_labels)
     everything = train_file.examples
-    digests = {"train": _digest(train)}
+    digests = {"train": digest_of(train)}
     for number, path in enumerate(also, start=1):
         everything = (*everything, *read_examples(name, path, columns, map_labels=map_labels).examples)
-        digests[f"also {number}"] = _digest(path)
+        digests[f"also {number}"] = digest_of(path)
     chosen = columns or ColumnSettings()
     # Labels come from the whole file: one that the sample happens to miss is still a label of the task.
     spec = spec_for(name, everything, settings, chosen.hierarchy, chosen.encoding)
@@ -286,7 +286,7 @@ def read_task(
             known=spec.labels if form == name else (),
             ones=train_file.ones,
         ).examples
-        digests["dev"] = _digest(dev)
+        digests["dev"] = digest_of(dev)
         if digests["dev"] == digests["train"]:
             warn("the dev examples are the training examples; their scores say nothing about other texts")
         data = TaskData(train=examples, dev=others, digests=digests)
@@ -324,7 +324,7 @@ def _split_fold(
     return Fold(number=number, count=count, rows=rows), kept, [examples[row] for row in rows]
 
 
-def _digest(path: Path) -> str:
+def digest_of(path: Path) -> str:
     """The digest of a file, or of the names and the contents of all files in a folder."""
     if not path.is_dir():
         return digest_file(path)
