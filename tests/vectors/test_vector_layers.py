@@ -82,7 +82,9 @@ def write_modules(base: Path, folder: Path, *, activation: str = "torch.nn.modul
     (folder / "modules.json").write_text(json.dumps(modules))
     for name in ("1_Pooling", "2_Dense"):
         (folder / name).mkdir()
-    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    (folder / "1_Pooling" / "config.json").write_text(
+        json.dumps({"word_embedding_dimension": WIDTH, "pooling_mode_mean_tokens": True})
+    )
     said = {"in_features": WIDTH, "out_features": 5, "bias": True, "activation_function": activation}
     (folder / "2_Dense" / "config.json").write_text(json.dumps(said))
     draw = generator(3, "dense")

@@ -13,8 +13,10 @@ from bertsmith.inference.predictors.pair_scorer import PairScorer
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.token_embedder import TokenEmbedder
+from bertsmith.models.heads.vector_forms import BY_PRODUCT
 from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.metrics.token_vectors import max_sim
+from bertsmith.tasks.metrics.vectors import similarities
 from bertsmith.tasks.specs.task import Prediction
 from bertsmith.tasks.specs.tokenized import encoded_texts
 from bertsmith.text.tokenizers.encoded import Encoded
@@ -44,7 +46,7 @@ def scored_by_pairs(predictor: Predictor, pairs: Sequence[TextExample], *, raw: 
 
 
 def scored_by_vectors(embedder: Embedder, pairs: Sequence[TextExample]) -> Scored:
-    """The product of the vectors of the query and of each passage, and the latter; of tokens, a score alone.
+    """The similarity of the vectors of the query and of each passage, and the latter; of tokens, a score alone.
 
     Args:
         embedder: with normalized vectors if it compares by cosine, or of late interaction.
@@ -62,8 +64,11 @@ def scored_by_vectors(embedder: Embedder, pairs: Sequence[TextExample]) -> Score
     texts = encoded.select(np.concatenate([[0], np.arange(1, len(encoded), 2)]))  # the query once
     vectors, cut = embedder.embed_encoded(texts)
     warn_cut(cut.tolist())
-    # Not a matrix product: its last digits depend on the position of a row.
-    scores = (vectors[1:] * vectors[0]).sum(axis=1)
+    if embedder.compares_units or embedder.is_sparse or embedder.similarity == BY_PRODUCT:
+        # Not a matrix product: its last digits depend on the position of a row.
+        scores = (vectors[1:] * vectors[0]).sum(axis=1)
+    else:
+        scores = similarities(np.repeat(vectors[:1], len(vectors) - 1, axis=0), vectors[1:], embedder.similarity)
     return [(float(score), vector) for score, vector in zip(scores, vectors[1:], strict=True)]
 
 

@@ -123,6 +123,7 @@ def _passage_embedder(request: IndexRequest, model: str | Path) -> Embedder:
     if (late := late_folder(model)) is not None:
         return load_token_embedder(late, **request.values(ComputeSettings))
     embedder = load_embedder(model, sparse=True, **request.arguments(load_embedder))
+    embedder.require_units("an index on disk")
     return embedder.for_passages(request.passage_prompt)
 
 
@@ -287,6 +288,7 @@ def _index_embedder(index: Index, kind: str, model: str | Path | None, settings:
     else:
         limits = {name: known.made_of[name] for name in ("pooling", "max_length") if name in known.made_of}
         loaded = load_embedder(source, characters=0, sparse=True, **limits, **settings)
+        loaded.require_units("an index on disk")
     if other := differences(index, loaded, kind):
         raise InputError(
             expected=f"the model of the vectors in '{index.folder}'",

@@ -327,6 +327,8 @@ def _as_in(index: Index, model: Model) -> Embedder | None:
     embedder = model.embedder
     if made_of.get("pooling", embedder.pooling) in POOLINGS:
         embedder = embedder.varied(pooling=made_of.get("pooling"))
+    if not (embedder.compares_units or embedder.is_sparse):
+        return None
     return None if differences(index, embedder, DENSE) else embedder
 
 

@@ -32,6 +32,7 @@ from bertsmith.inference.search.request import DENSE, SPARSE, TOKENS
 from bertsmith.inference.vectors.changes import VectorChange
 from bertsmith.inference.vectors.embedder import BLOCK, EitherVectors, Embedder
 from bertsmith.inference.vectors.token_embedder import TokenEmbedder
+from bertsmith.models.heads.vector_forms import BY_EUCLIDEAN, BY_MANHATTAN
 from bertsmith.tasks.metrics.vectors import unit
 from bertsmith.text.tokenizers.pack import truncation_note
 
@@ -117,7 +118,7 @@ def index_passages(
     """The index of passages: vectors are read from its file if they are there, otherwise computed and added to it.
 
     Args:
-        embedder: computes the vectors; they are normalized.
+        embedder: computes the vectors; they are normalized if it compares by the cosine.
         change: applied to the vectors before they are normalized.
         path: the index file; if None, nothing is saved.
         approximate: search the cells of 20,000 passages or more (needs faiss).
@@ -125,7 +126,12 @@ def index_passages(
     if approximate:
         require_faiss()
     approximate = approximate and len(texts) >= LEAST_ROWS
+    if embedder.similarity in (BY_EUCLIDEAN, BY_MANHATTAN):
+        embedder.require_units("a search")
+    if approximate:
+        embedder.require_units("--approximate")
     if change is not None:
+        embedder.require_units("--changes")
         change.require_width(embedder.width)
     keys = _keys(texts)
     maker = maker_of(embedder, change)
@@ -186,6 +192,8 @@ def query_vectors(queries: Sequence[str], embedder: Embedder, change: VectorChan
 
 def _directions(texts: Sequence[str], embedder: Embedder, change: VectorChange | None) -> Vectors:
     vectors = embedder.embed(texts)
+    if not embedder.compares_units:
+        return vectors
     return unit(vectors if change is None else change.apply(vectors))
 
 
@@ -231,9 +239,11 @@ def kind_of(embedder: Embedder) -> str:
 
 
 def maker_of(embedder: Embedder, change: VectorChange | None = None) -> dict[str, Any]:
-    """Everything that determines the direction of a vector, as read back from JSON."""
+    """Everything that determines a vector as it is compared, as read back from JSON."""
     said = dict(embedder.settings)
     normalized = said.pop("normalize")
+    if not (embedder.compares_units or embedder.is_sparse):
+        said |= {"similarity": embedder.similarity, "normalize": normalized}
     if change is not None:  # subtracting a mean turns short vectors more than long ones
         said |= {"changes": change.digest, "normalize": normalized}
     return dict(json.loads(json.dumps(said)))

@@ -19,7 +19,7 @@ from bertsmith.base.core.errors import nearest
 from bertsmith.base.core.settings import require, require_number
 from bertsmith.models.checkpoints.sentence_transformers import DOCUMENT_PROMPTS, QUERY
 from bertsmith.models.checkpoints.vector_layers import VectorLayer
-from bertsmith.models.heads.vector_forms import BY_COSINE
+from bertsmith.models.heads.vector_forms import BY_COSINE, BY_PRODUCT
 from bertsmith.tasks.encoding.row_encoder import RowEncoder, Vectors
 from bertsmith.tasks.encoding.units import Ints
 from bertsmith.tasks.metrics.vectors import unit
@@ -46,7 +46,7 @@ class Embedder:
         dimensions: how many of the first numbers of each vector are kept; None for all. For models that were trained
             for it (Matryoshka).
         pools_prompt: False: the tokens of the prompt, [CLS] included, are left out of the pooling.
-        similarity: how two vectors are compared, see `vector_forms.SCALES`.
+        similarity: how two vectors are compared, one of `vector_forms.OF_DENSE_VECTORS`.
         further: layers that the pooled vectors pass through; only with those of the last layer.
         cuts_last: vectors are scaled to length 1 before the other numbers are left out, as sentence-transformers does.
         special_tokens: `[SEP]` and the other special pieces in a text are encoded as such.
@@ -243,7 +243,17 @@ class Embedder:
     @property
     def compares_units(self) -> bool:
         """Whether the similarity of two texts is the product of their vectors of length 1, not of those as they are."""
-        return self.similarity == BY_COSINE
+        is_unit = self.normalize and not self.cuts_last
+        return self.similarity == BY_COSINE or (self.similarity == BY_PRODUCT and is_unit)
+
+    def require_units(self, use: str) -> None:
+        """Refuses a model of dense vectors that does not compare by the cosine, where nothing else is computed."""
+        require(
+            self.compares_units or self.is_sparse,
+            expected=f"a model whose vectors are compared by the cosine, for {use}",
+            found=f"similarity_fn_name {self.similarity}",
+            fix="search the texts themselves, exactly, or name another model",
+        )
 
     def embed_either(self, texts: Sequence[str]) -> tuple[EitherVectors, Ints]:
         """The same as `embed_counting`, with a sparse matrix if vectors are sparse."""

@@ -19,7 +19,7 @@ from bertsmith.base.storage.files import read_json, read_object, write_json
 from bertsmith.models.checkpoints.vector_layers import LAYERS, VectorLayer, read_layers
 from bertsmith.models.heads.head_spec import PIECE_ACTIVATIONS, PIECE_POOLINGS, RELU, PieceWeights
 from bertsmith.models.heads.poolings import PARTS, joined
-from bertsmith.models.heads.vector_forms import BY_COSINE, BY_PRODUCT
+from bertsmith.models.heads.vector_forms import BY_COSINE, BY_PRODUCT, OF_DENSE_VECTORS
 from bertsmith.models.model_files.static_layouts import is_model2vec, normalizes_tables
 from bertsmith.models.parts.head_inputs import MAX
 
@@ -98,7 +98,7 @@ class SentenceRecipe:
         pieces: how the vectors, weights of pieces, are made of the logits of the masked-LM head (`SparseEncoder`); None
             for vectors of the encoder's width.
         most_active: how many of the largest weights of each vector are kept; None for all.
-        similarity: how two vectors are compared, see `vector_forms.SCALES`.
+        similarity: how two vectors are compared, one of `vector_forms.OF_DENSE_VECTORS`.
         queries: the folder with a weight for each piece of a query, which no encoder then reads; None without one.
         is_table: the encoder is a table of vectors of pieces in another tool's layout, see `static_folder.py`.
     """
@@ -185,6 +185,7 @@ def read_recipe(folder: Path, *, pooled: bool = True, layers: bool = False) -> S
             fix="name only the folder of the encoder, or another model",
         )
     about = about_of(folder)
+    similarity = about.get("similarity_fn_name")
     prompt, prompts = prompts_of(folder / ABOUT, about)
     return SentenceRecipe(
         encoder=encoder,
@@ -197,6 +198,7 @@ def read_recipe(folder: Path, *, pooled: bool = True, layers: bool = False) -> S
         prompts=prompts,
         pools_prompt=includes_prompt,
         dimensions=count_in(folder / ABOUT, about, "truncate_dim"),
+        similarity=BY_COSINE if similarity not in OF_DENSE_VECTORS else str(similarity),  # as there
         is_table=is_table,
     )
 

@@ -13,6 +13,8 @@ from bertsmith.models.parts.head_inputs import MAX
 
 DENSE, SPARSE, TOKENS = "dense", "sparse", "tokens"
 BY_COSINE, BY_PRODUCT, BY_TOKENS = "cosine", "dot", "meanmaxsim"  # as `similarity_fn_name` of sentence-transformers
+BY_EUCLIDEAN, BY_MANHATTAN = "euclidean", "manhattan"  # distances, of which the similarity is the negative
+OF_DENSE_VECTORS = (BY_COSINE, BY_PRODUCT, BY_EUCLIDEAN, BY_MANHATTAN)
 SCALES = {BY_COSINE: 20.0, BY_PRODUCT: 1.0, BY_TOKENS: 20.0}  # the usual factors on them in front of a softmax
 TOKEN_WIDTH = 128  # of vectors of tokens, by default
 _BY_ANGLE = (COSINE, COSENT)  # losses of the cosine, whatever the form

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.models.heads.vector_forms import BY_COSINE
-from bertsmith.tasks.metrics.vectors import unit
+from bertsmith.tasks.metrics.vectors import all_similarities
 
 Vectors = npt.NDArray[np.floating[Any]]
 Places = npt.NDArray[np.int64]
@@ -64,12 +64,9 @@ def ranks_of_partners(
 
     Args:
         names: of the second ones; others with the name of the partner do not count.
-        similarity: what ranks them, see `vector_forms.SCALES`.
+        similarity: what ranks them, see `vectors.similarities`.
     """
-    queries, candidates = (np.asarray(side, dtype=np.float64) for side in (first, second))
-    if similarity == BY_COSINE:
-        queries, candidates = unit(queries), unit(candidates)
-    return ranks_by(lambda part: queries[part] @ candidates.T, names)
+    return ranks_by(lambda part: all_similarities(first[part], second, similarity), names)
 
 
 def ranks_by(compared: Callable[[Places], Vectors], names: Sequence[str]) -> npt.NDArray[np.int64]:

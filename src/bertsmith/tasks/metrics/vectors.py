@@ -17,7 +17,7 @@ import numpy.typing as npt
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted
 from bertsmith.base.core.randomness import generator
-from bertsmith.models.heads.vector_forms import BY_COSINE
+from bertsmith.models.heads.vector_forms import BY_COSINE, BY_EUCLIDEAN, BY_MANHATTAN
 
 Vectors = npt.NDArray[np.floating[Any]]
 Floats = npt.NDArray[np.float64]
@@ -29,6 +29,7 @@ MOST_PAIRS, MOST_ROWS = 50_000, 20_000
 _BLOCK = 4096
 CROWDED = 0.5  # mean cosine at and above which vectors crowd around one direction
 _FEWEST_PASSAGES, _SAMPLED_PASSAGES, _PAIRS_OF_PASSAGES = 5, 1000, 10_000  # for their crowding
+_ORDERS = {BY_MANHATTAN: 1, BY_EUCLIDEAN: 2}  # of the norms of differences
 _LEANING = 0.2  # mean cosine
 _FEW = 30  # fewer vectors than this get no favorable verdict
 
@@ -102,10 +103,26 @@ def sample_rows(count: int, rows: int = MOST_ROWS, seed: int = 0) -> npt.NDArray
 
 
 def similarities(first: Vectors, second: Vectors, similarity: str = BY_COSINE) -> Floats:
-    """The similarity of each pair of rows, float64 [P]: cosine or dot product, see `vector_forms.SCALES`."""
+    """The similarity of each pair of rows, float64 [P], by one of `vector_forms.OF_DENSE_VECTORS`."""
     if similarity == BY_COSINE:
         return cosines(first, second)
+    if similarity in _ORDERS:
+        return np.asarray(-np.linalg.norm(first.astype(np.float64) - second, ord=_ORDERS[similarity], axis=1))
     return np.asarray(np.einsum("pd,pd->p", first, second, dtype=np.float64))
+
+
+def all_similarities(first: Vectors, second: Vectors, similarity: str = BY_COSINE) -> Floats:
+    """The similarity of every row of the first and of the second, float64 [P, Q]; see `similarities`.
+
+    >>> all_similarities(np.float32([[3, 4]]), np.float32([[0, 0], [3, 0]]), "manhattan").tolist()
+    [[-7.0, -3.0]]
+    """
+    left, right = (np.asarray(side, dtype=np.float64) for side in (first, second))
+    if similarity in _ORDERS:
+        return np.stack([-np.linalg.norm(right - row, ord=_ORDERS[similarity], axis=1) for row in left])
+    if similarity == BY_COSINE:
+        left, right = unit(left), unit(right)
+    return left @ right.T
 
 
 def cosines(first: Vectors, second: Vectors) -> Floats:

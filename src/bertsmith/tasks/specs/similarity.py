@@ -299,11 +299,13 @@ def similarity_scores(
 
     Args:
         widths: also score the first numbers of the vectors, under names such as `spearman@64`.
-        similarity: how vectors are compared, see `vector_forms.SCALES`.
+        similarity: how vectors are compared, see `metrics.vectors.similarities`.
     """
     result = _scores(examples, predictions, similarity)
     for width in widths:
-        shorter = [SimilarityPrediction.of(prediction.vectors[:, :width]) for prediction in predictions]
+        shorter = [
+            SimilarityPrediction.of(prediction.vectors[:, :width], similarity=similarity) for prediction in predictions
+        ]
         part = _scores(examples, shorter, similarity)
         result |= {f"{name}@{width}": value for name, value in part.items()}
     return result
