@@ -27,10 +27,10 @@ import torch
 from bertsmith.app.library.distillation import distill_corpus
 from bertsmith.base.core.progress import counted
 from bertsmith.base.storage.files import write_text
-from bertsmith.models.checkpoints.hub import STARTER
 from bertsmith.models.checkpoints.huggingface import write_model_folder
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.models.checkpoints.packaged import STARTER
 from bertsmith.models.parts.config import BertConfig
 from bertsmith.text.corpus.build import CorpusSettings, build_corpus
 from bertsmith.text.documents.words import count_files

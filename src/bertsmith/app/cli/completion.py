@@ -51,6 +51,7 @@ def script(shell: str, commands: Mapping[str, Any]) -> str:
 def _choices() -> dict[str, Sequence[str]]:
     """The values of options that have a short list of them."""
     from bertsmith.models.checkpoints.architectures import ARCHITECTURES
+    from bertsmith.models.checkpoints.packaged import NAMES
     from bertsmith.models.parts.config import NAMED_SIZES
     from bertsmith.recipes.finetuning.settings import KEEPS
     from bertsmith.tasks.specs.named_tasks import TASK_NAMES
@@ -60,7 +61,7 @@ def _choices() -> dict[str, Sequence[str]]:
         "--architecture": tuple(ARCHITECTURES),
         "--device": ("auto", "cpu", "cuda"),
         "--keep": KEEPS,
-        "--model": ("starter",),
+        "--model": NAMES,
         "--objective": tuple(OBJECTIVES),
         "--precision": ("auto", "fp32", "bf16", "int8"),
         "--recipe": RECIPES,

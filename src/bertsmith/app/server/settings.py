@@ -98,7 +98,7 @@ class ServeRequest(Request, ServerSettings, ComputeSettings):
     """The models of a server, its address, and whom it answers."""
 
     model: Sequence[str] = help_field(
-        (), "model folder, checkpoint, hub id, starter, or NAME=DIR; repeatable", metavar="DIR", kind=list[str]
+        (), "model folder, checkpoint, hub id, starter, minilm or NAME=DIR; repeatable", metavar="DIR", kind=list[str]
     )
     index: Sequence[str] = help_field(
         (),

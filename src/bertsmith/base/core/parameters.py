@@ -13,7 +13,7 @@ from typing import Any
 from bertsmith.base.core.requests import AS_IT_IS, COPIED
 from bertsmith.base.core.settings import Help, help_field
 
-MODEL = Help("model folder, checkpoint, hub id or starter", metavar="DIR", path="the model", kind=str)
+MODEL = Help("model folder, checkpoint, hub id, starter or minilm", metavar="DIR", path="the model", kind=str)
 TUNED_MODEL = Help("fine-tuned model: folder, run folder or hub id", metavar="DIR", path="the model", kind=str)
 ALSO = Help(
     "another model for the same classification or regression, such as one that reads backward; the probabilities or "

@@ -18,10 +18,10 @@ from bertsmith.base.machine.thresholds import thresholds_here
 from bertsmith.base.storage.files import file_state
 from bertsmith.inference.export.onnx_encoder import needs_library_tables
 from bertsmith.inference.export.onnx_graph import graph_of
-from bertsmith.models.checkpoints.hub import STARTER
 from bertsmith.models.checkpoints.load import load_any, locate
 from bertsmith.models.checkpoints.model_folder import ModelFolder, parts_of
 from bertsmith.models.checkpoints.onnx_folder import OnnxFolder, OnnxShape
+from bertsmith.models.checkpoints.packaged import is_packaged
 from bertsmith.models.checkpoints.weights import weight_file
 from bertsmith.models.model_files.metadata import SAFETENSORS, ModelMetadata
 from bertsmith.models.parts.head_inputs import CONCAT
@@ -120,7 +120,7 @@ def graph_folder(source: object, *, device: str, precision: str, products: str) 
         return None
     if device != "cpu" and (device != "auto" or any(Path("/dev").glob("nvidia*"))):
         return None
-    if not isinstance(source, str | Path) or (str(source) != STARTER and not Path(source).is_dir()):
+    if not isinstance(source, str | Path) or not (is_packaged(source) or Path(source).is_dir()):
         return None
     try:
         with quiet():

@@ -26,10 +26,11 @@ from bertsmith.base.core.errors import CheckpointError, ConfigError, some
 from bertsmith.base.core.settings import require
 from bertsmith.base.storage.files import FolderKind, atomic_folder, read_object, require_file, write_json
 from bertsmith.models.checkpoints.architectures import architecture_of
-from bertsmith.models.checkpoints.hub import STARTER, is_hub_id, model_name, shown
+from bertsmith.models.checkpoints.hub import is_hub_id, model_name
 from bertsmith.models.checkpoints.huggingface import PROJECTION, write_recipe_of
 from bertsmith.models.checkpoints.late_interaction import read_late_recipe
 from bertsmith.models.checkpoints.model_folder import ModelFolder, require_numbers
+from bertsmith.models.checkpoints.packaged import packaged_name
 from bertsmith.models.checkpoints.special_pieces import with_special_pieces
 from bertsmith.models.checkpoints.transformers_folder import opening_of
 from bertsmith.models.checkpoints.weights import (
@@ -402,9 +403,9 @@ def _described(config: EncoderConfig) -> str:
 
 
 def _name_of(path: Path) -> str:
-    """What finds a model again: an id of the hub, starter, or an absolute path."""
+    """What finds a model again: an id of the hub, the name of a model in a package, or an absolute path."""
     name = model_name(path)
-    return name if is_hub_id(name) or shown(path) == STARTER else str(path.absolute())
+    return name if is_hub_id(name) or name == packaged_name(path) else str(path.absolute())
 
 
 def _module(huggingface: str, names: ParameterNames) -> str:

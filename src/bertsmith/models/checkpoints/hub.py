@@ -11,12 +11,9 @@ from pathlib import Path
 from bertsmith.base.core.errors import InputError, nearest_path
 from bertsmith.base.core.version import __version__
 from bertsmith.base.storage.addresses import address_of
+from bertsmith.models.checkpoints.packaged import NAMES, is_packaged, packaged_folder, packaged_name
 from bertsmith.models.model_files.metadata import CODE, GLINER_CONFIG, WEIGHT_FILES
 from bertsmith.models.model_files.row_json import TOKENIZER_FILES
-
-STARTER = "starter"
-"""The name of the small pre-trained model that is part of the package; `tools/make_starter.py` made it."""
-_STARTER_FOLDER = Path(__file__).parents[2] / "starter"
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 
@@ -55,30 +52,34 @@ def is_hub_id(source: Path | str) -> bool:
 
 
 def require_source(source: Path | str) -> None:
-    """Checks that `source` can be a model: a path, prefix of a Google checkpoint, an address, "starter" or an id."""
+    """Checks that `source` can be a model: a path, prefix of a Google checkpoint, an address, a name or an id.
+
+    Names are those of models in packages; see `packaged`.
+    """
     exists = Path(source).exists() or Path(f"{source}.index").exists()
-    if not (exists or address_of(source) or str(source) == STARTER or is_hub_id(source)):
-        is_near = bool(difflib.get_close_matches(str(source), [STARTER]))
+    if not (exists or address_of(source) or is_packaged(source) or is_hub_id(source)):
+        near = difflib.get_close_matches(str(source), NAMES, n=1)
         raise InputError(
-            expected="a model folder, a checkpoint, starter, or a hub id such as google-bert/bert-base-uncased",
+            expected=f"a model folder, a checkpoint, {', '.join(NAMES)}, "
+            "or a hub id such as google-bert/bert-base-uncased",
             found=f"'{source}', which does not exist",
-            fix=f"did you mean '{STARTER}'?" if is_near else nearest_path(source, folders=True) or "check the path",
+            fix=f"did you mean '{near[0]}'?" if near else nearest_path(source, folders=True) or "check the path",
         )
 
 
 def model_name(source: Path | str) -> str:
-    """The name of a model: its id, starter, or the last part of its path; for a run's model folder, the run's.
+    """The name of a model: its id, its name in a package, or the last part of its path.
 
-    What does not exist keeps its name: an id, an address.
+    A model folder of a run has the name of the run. What does not exist keeps its name: an id, an address.
 
     >>> model_name("google-bert/bert-base-uncased"), model_name("starter")
     ('google-bert/bert-base-uncased', 'starter')
     """
     path = Path(source)
-    if path == _STARTER_FOLDER:
-        return STARTER
     if not path.exists():
         return str(source)
+    if name := packaged_name(path):
+        return name
     path = path.resolve()
     if path.parent.name == "snapshots" and (match := _CACHED.fullmatch(path.parent.parent.name)):
         return f"{match[1]}/{match[2]}"
@@ -86,8 +87,8 @@ def model_name(source: Path | str) -> str:
 
 
 def shown(path: Path) -> str:
-    """The name of a model for messages: its path, but "starter" for the model in the package, as the user typed."""
-    return STARTER if path == _STARTER_FOLDER else str(path)
+    """The name of a model for messages: its path, but the name of a model in a package, as the user typed."""
+    return packaged_name(path) or str(path)
 
 
 def resolve(
@@ -101,7 +102,8 @@ def resolve(
     """The local folder of a model: `source` itself if it is a path, otherwise the folder of the fetched files.
 
     Args:
-        source: a path, an address such as `s3://bucket/model`, "starter" for the model in the package, or an id.
+        source: a path, an address such as `s3://bucket/model`, the name of a model in a package, such as "starter", or
+            an id.
         cache: folder of fetched models; by default the one that all tools for the hub share. Copies of what is at an
             address are in its folder `copies`, by default in `downloads.CACHE`.
         offline: look in the cache only; from an address, the copy that was used last.
@@ -115,8 +117,8 @@ def resolve(
 
         copies = None if cache is None else Path(cache) / "copies"
         return kept_copy(address, cache=copies) if offline else local_copy(source, cache=copies)
-    if str(source) == STARTER:
-        return _STARTER_FOLDER
+    if is_packaged(source):
+        return packaged_folder(source)
     require_source(source)
     from huggingface_hub import constants
 

@@ -60,9 +60,9 @@ def load_any(
 
     Args:
         source: a Hugging Face folder; a run folder with `model/` in it; a Google checkpoint (folder, prefix or one of
-            its files); a folder with options.json and weights.hdf5 of an ELMo; or, if no such path exists, "starter"
-            for the model in the package, or an id such as `google-bert/bert-base-uncased`; or the folder of an
-            adapter, which names its model.
+            its files); a folder with options.json and weights.hdf5 of an ELMo; or, if no such path exists, the name
+            of a model in a package, such as "starter", or an id such as `google-bert/bert-base-uncased`; or the folder
+            of an adapter, which names its model.
         cache, endpoint, offline: see `hub.resolve`; used only for an id or an address.
         as_arrays: see `read_weights`; for a Hugging Face folder.
         adapter: an adapter of the model, which is merged into it.

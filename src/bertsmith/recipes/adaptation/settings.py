@@ -92,7 +92,7 @@ class AdaptRequest(Request, AdaptationSettings, ReadingSettings, ColumnSettings)
 
     model: Annotated[
         str | Path,
-        Help("an encoder: folder, checkpoint, hub id or starter", flag="MODEL", path="the model", kind=str),
+        Help("an encoder: folder, checkpoint, hub id, starter or minilm", flag="MODEL", path="the model", kind=str),
     ]
     texts: Annotated[
         Sequence[str | Path],

@@ -10,6 +10,7 @@ from bertsmith.base.core.parameters import MAP_LABELS, optional
 from bertsmith.base.core.requests import COPIED, Request, file_field
 from bertsmith.base.core.settings import Help, help_field, require
 from bertsmith.base.core.tables import File, local_path
+from bertsmith.models.checkpoints.packaged import is_packaged
 from bertsmith.tasks.datasets.label_map import LabelMap
 from bertsmith.tasks.specs.named_tasks import PRESETS, require_metric, task_name
 from bertsmith.tasks.specs.settings import ColumnSettings, SplitSettings, TaskSettings
@@ -120,7 +121,7 @@ class CompareRequest(Request, TaskSettings, ColumnSettings, SplitSettings):
 def _require_system(name: str) -> None:
     """Returns if a name is that of a system, or looks like a path or the id of a model."""
     model = name.removesuffix(FROZEN)
-    if name not in SYSTEM_NAMES and model != "starter" and "/" not in model and not Path(model).exists():
+    if name not in SYSTEM_NAMES and not is_packaged(model) and "/" not in model and not Path(model).exists():
         raise ConfigError(
             expected=f"a system ({', '.join(SYSTEM_NAMES)}), a model, MODEL{FROZEN} or word vectors",
             found=repr(name),

@@ -168,7 +168,7 @@ class PretrainingRunSettings:
     config: str | None = help_field(None, "a config.json that defines the architecture, instead of --size", path=True)
     init: str | None = help_field(
         None,
-        "a model to continue from, instead of --size: folder, Google checkpoint, hub id or starter",
+        "a model to continue from, instead of --size: folder, Google checkpoint, hub id, starter or minilm",
         path=True,
     )
     positions: str | None = help_field(
