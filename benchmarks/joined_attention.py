@@ -1,16 +1,17 @@
 """Training steps on short texts of many lengths: runs of similar lengths joined, against one call for each length.
 
-    python benchmarks/joined_attention.py [--sizes tiny,mini,small] [--rounds 7]
+    python benchmarks/joined_attention.py [--sizes tiny,mini,small] [--precisions bf16,fp32] [--dropout 0.1] [--rounds 7]
 
-A step is the forward and the backward pass of an encoder in bf16 over about 1,400 tokens, in one thread: rows of 40 to
+A step is the forward and the backward pass of an encoder over about 1,400 tokens, in one thread: rows of 40 to
 64 tokens, as in pre-training on sentences, or of 5 to 30, as in fine-tuning on short texts; the last layer computes 30%
-of the positions, or the first one. The unit is milliseconds of the processor, the median over rounds in which the
+of the positions, or the first one. `--dropout` is that of attention weights and of states. The unit is milliseconds of the processor, the median over rounds in which the
 variants take turns; the ratio is that of runs apart to joined ones, with the lowest and the highest of a round. A
 variant is the number of empty weights for which a call is saved (`_WEIGHTS_OF_A_CALL` in `models/parts/runs.py`); 0
 joins nothing. Before timing, the gradients of the word table are compared.
 """
 
 import argparse
+import itertools
 import os
 import statistics
 import time
@@ -26,6 +27,7 @@ from bertsmith.models.checkpoints.assembly import untrained
 from bertsmith.models.parts import runs
 from bertsmith.models.parts.batch import Batch, Read
 from bertsmith.models.parts.config import BertConfig
+from bertsmith.models.parts.noise import noise_for
 
 VOCABULARY, TOKENS = 4000, 1400
 ROWS = {"sentences": (40, 64, 0.3), "short texts": (5, 30, 0.0)}  # shortest, longest, share of positions that are read
@@ -47,17 +49,19 @@ def batch_of(shortest: int, longest: int, share: float) -> tuple[Batch, Read]:
     return batch, Read.at(batch, np.flatnonzero(is_read))
 
 
-def step_of(size: str, batch: Batch, read: Read) -> Callable[[int], torch.Tensor]:
+def step_of(size: str, precision: str, dropout: float, batch: Batch, read: Read) -> Callable[[int], torch.Tensor]:
     """A training step, given a variant: the gradient of the word table."""
-    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    config = BertConfig.named(size, vocab_size=VOCABULARY, **dropout)
+    rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    config = BertConfig.named(size, vocab_size=VOCABULARY, **rates)
+    dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[precision]
     encoder = untrained(config, seed=1).encoder
 
     def step(most: int) -> torch.Tensor:
         runs._WEIGHTS_OF_A_CALL = most or -1
         fresh = Batch.from_flat(batch.token_ids.numpy(), batch.segment_ids.numpy(), batch.lengths)
         encoder.zero_grad()
-        hidden = encoder(fresh, read=Read.at(fresh, read.positions.numpy()), dtype=torch.bfloat16)
+        noise = noise_for(1, 0, range(len(fresh.lengths)), torch.device("cpu")) if dropout else None
+        hidden = encoder(fresh, read=Read.at(fresh, read.positions.numpy()), dtype=dtype, noise=noise)
         (hidden.float() * torch.linspace(-1, 1, hidden.numel()).view_as(hidden)).mean().backward()
         gradient = encoder.word_table.grad
         assert gradient is not None
@@ -82,31 +86,33 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measures all cases, and prints a line for each."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--sizes", default="tiny,mini,small")
+    parser.add_argument("--precisions", default="bf16")
+    parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     cells = []
-    for size in options.sizes.split(","):
-        for name, (shortest, longest, share) in ROWS.items():
-            batch, read = batch_of(shortest, longest, share)
-            step = step_of(size, batch, read)
-            exact = step(0)
-            for variant in VARIANTS[1:]:
-                error = float((step(variant) - exact).norm() / exact.norm())
-                assert error <= MOST_ERROR, (size, name, variant, error)
-            times = measured(step, options.rounds)
-            cells.append({"size": size, "rows": name, "milliseconds": {}, "ratio": {}})
-            for variant, values in times.items():
-                ratios = sorted(apart / joined for apart, joined in zip(times[0], values, strict=True))
-                cells[-1]["milliseconds"][str(variant)] = round(statistics.median(values), 2)
-                cells[-1]["ratio"][str(variant)] = [
-                    round(value, 3) for value in (statistics.median(ratios), ratios[0], ratios[-1])
-                ]
-            print(size, name, cells[-1]["milliseconds"], cells[-1]["ratio"])
+    for size, precision, name in itertools.product(options.sizes.split(","), options.precisions.split(","), ROWS):
+        batch, read = batch_of(*ROWS[name])
+        step = step_of(size, precision, options.dropout, batch, read)
+        exact = step(0)
+        for variant in VARIANTS[1:]:
+            error = float((step(variant) - exact).norm() / exact.norm())
+            assert error <= MOST_ERROR, (size, precision, name, variant, error)
+        times = measured(step, options.rounds)
+        cells.append({"size": size, "precision": precision, "rows": name, "milliseconds": {}, "ratio": {}})
+        for variant, values in times.items():
+            ratios = sorted(apart / joined for apart, joined in zip(times[0], values, strict=True))
+            cells[-1]["milliseconds"][str(variant)] = round(statistics.median(values), 2)
+            cells[-1]["ratio"][str(variant)] = [
+                round(value, 3) for value in (statistics.median(ratios), ratios[0], ratios[-1])
+            ]
+        print(size, precision, name, cells[-1]["milliseconds"], cells[-1]["ratio"])
     described = machine()
     label = f"{machine_label(described)}_torch-{described['packages']['torch']}"
-    settings = {"rounds": options.rounds, "tokens": TOKENS, "unit": "milliseconds"}
-    write_result(f"joined_attention_{label}", {"machine": described, "settings": settings, "cells": cells})
+    settings = {"rounds": options.rounds, "tokens": TOKENS, "dropout": options.dropout, "unit": "milliseconds"}
+    with_dropout = "-dropout" if options.dropout else ""
+    write_result(f"joined_attention{with_dropout}_{label}", {"machine": described, "settings": settings, "cells": cells})
 
 
 if __name__ == "__main__":

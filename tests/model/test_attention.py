@@ -135,8 +135,9 @@ def test_attention_in_parts_is_that_of_the_whole(cached, causal, monkeypatch):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
 @given(lengths=st.lists(st.integers(1, 9), min_size=2, max_size=8), rest=st.data())
-def test_joined_runs_have_the_values_and_gradients_of_runs_of_one_length(dtype, causal, lengths, rest):
+def test_joined_runs_have_the_values_and_gradients_of_runs_of_one_length(dtype, causal, dropout, lengths, rest):
     batch, *inputs = flat(lengths)
     query, key, value = (array.to(dtype).requires_grad_() for array in inputs)
     runs = batch.runs
@@ -149,8 +150,11 @@ def test_joined_runs_have_the_values_and_gradients_of_runs_of_one_length(dtype, 
     for most in (-1, 2**14):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(runs_module, "_WEIGHTS_OF_A_CALL", most)
-            patch.setattr(attention_module, "_has_slow_calls", lambda query: True)
-            context = attention(query, key, value, type(runs)(runs), heads=HEADS, causal=causal)
+            patch.setattr(attention_module, "_has_slow_calls", lambda query, drops: True)
+            noise = RowNoise(1, 0, range(len(lengths)))
+            context = attention(
+                query, key, value, type(runs)(runs), heads=HEADS, causal=causal, dropout=dropout, noise=noise
+            )
         weights = torch.linspace(-1, 1, context.numel(), dtype=dtype).view_as(context)
         results.append([context, *torch.autograd.grad(context, (query, key, value), weights)])
     for apart, joined in zip(*results, strict=True):
@@ -167,21 +171,24 @@ def test_neighbors_are_joined_where_that_leaves_little_room_empty():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "learns", "calls"),
+    ("dtype", "learns", "dropout", "calls"),
     [
-        (torch.bfloat16, True, 1),
-        (torch.bfloat16, False, 3),
-        (torch.float32, True, 3),
+        (torch.bfloat16, True, 0.0, 1),
+        (torch.bfloat16, True, 0.1, 1),
+        (torch.bfloat16, False, 0.0, 3),
+        (torch.float32, True, 0.0, 3),
+        (torch.float32, True, 0.1, 1),
     ],
 )
-def test_runs_are_joined_in_training_in_bf16(dtype, learns, calls, monkeypatch):
+def test_runs_are_joined_in_training_in_bf16_or_with_dropout(dtype, learns, dropout, calls, monkeypatch):
     pretend(monkeypatch, "avx512_bf16")
     counted = []
     for module, name in ((attention_module, "dense_attention"), (attention_module.F, "scaled_dot_product_attention")):
         plain = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *args, plain=plain, **more: counted.append(1) or plain(*args, **more))
     batch, *inputs = flat([4, 3, 2])
-    attention(*(array.to(dtype).requires_grad_(learns) for array in inputs), batch.runs, heads=HEADS)
+    query, key, value = (array.to(dtype).requires_grad_(learns) for array in inputs)
+    attention(query, key, value, batch.runs, heads=HEADS, dropout=dropout, noise=RowNoise(1, 0, range(3)))
     assert len(counted) == calls
 
 

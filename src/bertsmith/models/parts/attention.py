@@ -3,7 +3,7 @@
 Letters: T tokens (keys), R queries, n sequences of one run, A heads, d head width, s length, r queries per sequence,
 P positions.
 
-Each run of equal lengths is one call on views. In training in bf16 on the CPU without dropout, where the operations of
+Each run of equal lengths is one call on views. In training on the CPU in bf16 or with dropout, where the operations of
 a run cost as much as the attention of several short sequences, runs of similar lengths are joined, with room left empty
 (`Runs.joined`). On CUDA, in fp16 or bf16, the whole batch is one call to PyTorch's
 variable-length flash attention, in a window or not: the operation below `torch.nn.attention.varlen.varlen_attn`, which
@@ -78,10 +78,13 @@ def attention(
         assert noise is not None
         sizes = [heads * _weights(run, blocked, probabilities) for run in runs for _ in range(run.rows)]
         kept = noise.keep(dropout, sizes, query.dtype)
-    if is_plain and window is None and not drops and probabilities is None and _has_slow_calls(query):
+    if is_plain and window is None and probabilities is None and _has_slow_calls(query, drops=drops):
         fewer = runs.joined(heads)
         if len(fewer) < len(runs):
-            return _joined_attention(query, key, value, fewer, heads, causal=causal)
+            scale_kept = 1 / (1 - dropout) if drops else 1.0
+            return _joined_attention(
+                query, key, value, fewer, heads, causal=causal, kept=kept if drops else None, scale_kept=scale_kept
+            )
     # Split once: the gradient of a split is one concatenation, that of a slice is a full tensor of zeros.
     queries = torch.split_with_sizes(query, [run.rows * run.queries for run in runs])
     keys = torch.split_with_sizes(key, [run.rows * run.length for run in runs])
@@ -151,13 +154,26 @@ def dense_attention(
 
 
 def _joined_attention(
-    query: Tensor, key: Tensor, value: Tensor, runs: Sequence[JoinedRun], heads: int, *, causal: bool
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    runs: Sequence[JoinedRun],
+    heads: int,
+    *,
+    causal: bool,
+    kept: Tensor | None,
+    scale_kept: float,
 ) -> Tensor:
-    """`attention` with joined runs; an empty slot is a key that no query sees, or a query whose result is not read."""
+    """`attention` with joined runs; an empty slot is a key that no query sees, or a query whose result is not read.
+
+    Args:
+        kept: 1 or 0 for each weight of the runs, in order and without empty slots; None if all are kept.
+    """
     queries = torch.split_with_sizes(query, [len(run.query_slots) for run in runs])
     keys = torch.split_with_sizes(key, [len(run.key_slots) for run in runs])
     values = torch.split_with_sizes(value, [len(run.key_slots) for run in runs])
     contexts: list[Tensor] = []
+    taken = 0
     for run, run_query, run_key, run_value in zip(runs, queries, keys, values, strict=True):
         q = _heads_apart(_in_slots(run_query, run.query_slots, run.rows * run.queries), run.rows, heads)
         k, v = (
@@ -167,7 +183,14 @@ def _joined_attention(
         seen = run.is_key
         if causal:
             seen = seen & torch.ones(run.length, run.length, dtype=torch.bool).tril()  # [n, 1, s, s]
-        flat = dense_attention(q, k, v, mask=seen)[0].transpose(1, 2).reshape(run.rows * run.queries, -1)
+        keep = None
+        if kept is not None:
+            is_weight = (run.is_key & run.is_query).expand(run.rows, heads, run.queries, run.length)
+            count = heads * run.weights
+            keep = kept.new_zeros(is_weight.shape).masked_scatter_(is_weight, kept[taken : taken + count])
+            taken += count
+        context = dense_attention(q, k, v, mask=seen, keep=keep, scale_kept=scale_kept)[0]
+        flat = context.transpose(1, 2).reshape(run.rows * run.queries, -1)
         contexts.append(flat.index_select(0, run.query_slots))
     return contexts[0] if len(contexts) == 1 else torch.cat(contexts)
 
@@ -272,9 +295,9 @@ def attention_in_parts(query: Tensor, key: Tensor, value: Tensor, mask: Tensor |
     return context
 
 
-def _has_slow_calls(query: Tensor) -> bool:
-    """Whether each run is several operations with gradients; in fp32, it is one, and joining does not pay."""
-    return _needs_gradients(query) and products_are_faster(query, 0)
+def _has_slow_calls(query: Tensor, *, drops: bool) -> bool:
+    """Whether each run is several operations with gradients: in bf16, or with dropout."""
+    return _needs_gradients(query) and query.device.type == "cpu" and (drops or products_are_faster(query, 0))
 
 
 def _needs_gradients(x: Tensor) -> bool:

@@ -38,6 +38,8 @@ class JoinedRun(NamedTuple):
     key_slots: "Tensor"  # int64: the slots of the keys, among n*s
     query_slots: "Tensor"  # int64: the slots of the queries, among n*r
     is_key: "Tensor"  # bool [n, 1, 1, s]: the slots that have a key
+    is_query: "Tensor"  # bool [n, 1, r, 1]: the slots that have a query
+    weights: int  # of one head, without those of empty slots
 
 
 class Runs(tuple[Run, ...]):
@@ -97,6 +99,8 @@ def _joined(runs: list[Run]) -> JoinedRun:
         key_slots=torch.from_numpy(np.flatnonzero(is_key)),
         query_slots=torch.from_numpy(np.flatnonzero(is_query)),
         is_key=torch.from_numpy(is_key)[:, None, None, :],
+        is_query=torch.from_numpy(is_query)[:, None, :, None],
+        weights=int(lengths @ queries),
     )
 
 
