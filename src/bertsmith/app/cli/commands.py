@@ -375,5 +375,6 @@ COMMANDS = (
     ),
     Command(models.inspect, "inspect", "bertsmith inspect my-google-checkpoint --names"),
     Command(models.models, "models", "bertsmith models"),
+    Command(models.doctor, "doctor", "bertsmith doctor"),
     Command(sizes.sizes, "sizes", "bertsmith sizes"),
 )

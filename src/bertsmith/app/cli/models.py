@@ -56,6 +56,20 @@ def inspect(
     report.require_unaltered()
 
 
+def doctor(json: JsonOption = False) -> None:
+    """Print what this installation has, what it lacks, and what would make it faster; nothing is changed or fetched.
+
+    The processor and what limits it, memory, the build of torch, packages, extras, and models. If something that every
+    command needs is missing or too old, the exit code is 1.
+    """
+    from bertsmith.app.library.doctor import examine
+
+    checkup = examine()
+    show(checkup, json)
+    if not checkup.is_well:
+        raise typer.Exit(1)
+
+
 def models(request: "ModelsRequest", json: JsonOption = False) -> None:
     """List the published checkpoints, and which of them are on this machine; nothing is downloaded."""
     from bertsmith.models.checkpoints.published_models import PUBLISHED_MODELS, local_copies

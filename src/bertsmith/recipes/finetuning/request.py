@@ -42,7 +42,13 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
 
     source: Annotated[
         str | Path,
-        Help("model folder, checkpoint, hub id, starter or minilm", flag="--model", metavar="DIR", path="the model", kind=str),
+        Help(
+            "model folder, checkpoint, hub id, starter or minilm",
+            flag="--model",
+            metavar="DIR",
+            path="the model",
+            kind=str,
+        ),
     ]
     task: Annotated[
         str,
