@@ -112,7 +112,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     label = f"{machine_label(described)}_torch-{described['packages']['torch']}"
     settings = {"rounds": options.rounds, "tokens": TOKENS, "dropout": options.dropout, "unit": "milliseconds"}
     with_dropout = "-dropout" if options.dropout else ""
-    write_result(f"joined_attention{with_dropout}_{label}", {"machine": described, "settings": settings, "cells": cells})
+    write_result(
+        f"joined_attention{with_dropout}_{label}", {"machine": described, "settings": settings, "cells": cells}
+    )
 
 
 if __name__ == "__main__":
