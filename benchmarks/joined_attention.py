@@ -1,13 +1,15 @@
 """Training steps on short texts of many lengths: runs of similar lengths joined, against one call for each length.
 
-    python benchmarks/joined_attention.py [--sizes tiny,mini,small] [--precisions bf16,fp32] [--dropout 0.1] [--rounds 7]
+    python benchmarks/joined_attention.py [--sizes tiny,mini,small] [--precisions bf16,fp32] [--dropout 0.1]
+        [--rounds 7]
 
-A step is the forward and the backward pass of an encoder over about 1,400 tokens, in one thread: rows of 40 to
-64 tokens, as in pre-training on sentences, or of 5 to 30, as in fine-tuning on short texts; the last layer computes 30%
-of the positions, or the first one. `--dropout` is that of attention weights and of states. The unit is milliseconds of the processor, the median over rounds in which the
-variants take turns; the ratio is that of runs apart to joined ones, with the lowest and the highest of a round. A
-variant is the number of empty weights for which a call is saved (`_WEIGHTS_OF_A_CALL` in `models/parts/runs.py`); 0
-joins nothing. Before timing, the gradients of the word table are compared.
+A step is the forward and the backward pass of an encoder over about 1,400 tokens, in one thread: rows of 40 to 64
+tokens, as in pre-training on sentences, or of 5 to 30, as in fine-tuning on short texts; the last layer computes 30% of
+the positions, or the first one. `--dropout` is that of attention weights and of states. The unit is milliseconds of the
+processor, the median over rounds in which the variants take turns; the ratio is that of runs apart to joined ones, with
+the lowest and the highest of a round. A variant is the number of empty weights for which a call is saved
+(`_WEIGHTS_OF_A_CALL` in `models/parts/runs.py`); 0 joins nothing. Before timing, the gradients of the word table are
+compared.
 """
 
 import argparse

@@ -30,8 +30,8 @@ class AuditRequest(Request, ColumnSettings):
     )
     model: str | None = help_field(
         None,
-        "model folder, checkpoint, hub id, starter or minilm: a linear model on its vectors predicts next to the bag of "
-        "words",
+        "model folder, checkpoint, hub id, starter or minilm: a linear model on its vectors predicts next to the bag "
+        "of words",
         metavar="DIR",
         path=True,
     )
