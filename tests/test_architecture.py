@@ -39,7 +39,7 @@ OPTIONAL = {
 # Slow to import and rarely needed: imported inside the functions that use them.
 SLOW = {
     "scipy.optimize", "scipy.special", "scipy.stats", "huggingface_hub",
-    "scipy.linalg", "scipy.sparse", "sklearn.cluster", "threadpoolctl", "importlib.metadata",
+    "scipy.linalg", "scipy.sparse", "sklearn.cluster", "threadpoolctl", "importlib.metadata", "packaging.requirements",
     "torch.distributed.device_mesh", "torch.distributed.fsdp", "torch.distributed.tensor",
     "bertsmith.inference.predictors.zero_shot",
     "bertsmith.recipes.finetuning.baselines", "bertsmith.recipes.finetuning.cheaper",
