@@ -126,6 +126,7 @@ TYPED: dict[str, Callable[[Any], Any]] = {
     "head": own_head,
     "map_labels": label_map,
     "systems": names,
+    "by": names,
     "labels": names,
     "weights": text_weights,
     "class_weights": class_weights,

@@ -35,21 +35,25 @@ PictureOption = Annotated[
 def search(request: "SearchRequest", json: JsonOption = False) -> None:
     """Search passages by vectors, by words (BM25, TF-IDF, one-hot) or by both, and print the best for each query.
 
+    With --by, an index with vectors of several kinds, or several models, are searched together.
     Vectors are compared by cosine, with every passage unless --approximate; in an index that `bertsmith index` built,
     with those of the nearest cells, see its --recall. With --judgements, searches by vectors, by BM25 and by both are
     scored side by side (with --method bm25, tf-idf or one-hot, only that one): nDCG@10 (linear gains), recall, mean
     reciprocal rank and mean average precision, on the best 100 passages, or on the best --depth after re-ranking.
     """
     from bertsmith.app.library import retrieval
-    from bertsmith.inference.search.request import BY_WORDS, HYBRID, WORDS_ALONE
+    from bertsmith.inference.search.request import BY_WORDS, HYBRID, VECTORS, WORDS, WORDS_ALONE, kinds_of
 
-    if request.bm25 + request.hybrid + ("system" in request.given) > 1:
-        raise Refused("expected one of --bm25, --hybrid and --method; found several", "leave the others out")
+    if request.bm25 + request.hybrid + ("system" in request.given) + bool(request.by) > 1:
+        raise Refused("expected one of --bm25, --hybrid, --method and --by; found several", "leave the others out")
     method = BY_WORDS if request.bm25 else HYBRID if request.hybrid else request.system
+    if kinds := kinds_of(request):
+        method = BY_WORDS if kinds == (WORDS,) else HYBRID if len(kinds) > 1 else VECTORS
     _require_fit(request, method)
     scored, questions = request.judgements is not None, request.query or request.queries
     function: Any = retrieval.score_searches if scored else retrieval.search_passages
-    results = function(**{**request.arguments(function), "queries": questions, "system": method})
+    system = {} if request.by else {"system": method}
+    results = function(**{**request.arguments(function), "queries": questions, **system})
     if scored:
         _print_scores(results, json)
         return
@@ -71,7 +75,15 @@ def search(request: "SearchRequest", json: JsonOption = False) -> None:
 
 def _require_fit(request: "SearchRequest", method: str) -> None:
     """Refuses options that do not fit each other."""
-    from bertsmith.inference.search.request import BY_WORDS, HYBRID, WORDS_ALONE, is_index, require_passages
+    from bertsmith.inference.search.request import (
+        BY_WORDS,
+        HYBRID,
+        WORDS,
+        WORDS_ALONE,
+        is_index,
+        kinds_of,
+        require_passages,
+    )
 
     if bool(request.query) == (request.queries is not None):
         fix = "leave one of them out" if request.query else ""
@@ -79,6 +91,7 @@ def _require_fit(request: "SearchRequest", method: str) -> None:
     require_passages(request)
     if any(not query.strip() for query in request.query):
         raise Refused("expected some text for --query; found none")
+    kinds = kinds_of(request)
     alone, pieces = method in WORDS_ALONE, request.bm25_words == "pieces"
     if request.model is None and (not alone or pieces) and not is_index(request.passages):
         alternative = "or --method bm25, tf-idf or one-hot to search by words alone"
@@ -86,7 +99,7 @@ def _require_fit(request: "SearchRequest", method: str) -> None:
     if request.judgements is not None and request.queries is None:
         raise Refused("expected --queries with --judgements; found --query", "judge the queries of a file")
     scored, again = request.judgements is not None, request.rerank is not None
-    by = f"with --{'' if method == BY_WORDS else 'method '}{method}"
+    by = f"with --by {','.join(kinds)}" if kinds else f"with --{'' if method == BY_WORDS else 'method '}{method}"
     if alone:
         _refuse_idle(request, by, "index", "changes", "approximate", "pooling")
         _refuse_idle(request, by, "query_prompt", "passage_prompt")
@@ -100,7 +113,9 @@ def _require_fit(request: "SearchRequest", method: str) -> None:
         _refuse_idle(request, "without --judgements", "judged_by")
     if not (method == HYBRID or again or (scored and not alone)):
         _refuse_idle(request, "without --hybrid or --rerank", "depth")
-    if not (method in (BY_WORDS, HYBRID) or (scored and not alone)):
+    if not (method == HYBRID or (scored and not alone)):
+        _refuse_idle(request, "without --hybrid or --by", "fuse")
+    if not (method in (BY_WORDS, HYBRID) or (scored and not alone)) or (kinds and WORDS not in kinds):
         _refuse_idle(request, "where BM25 is not used", "k1", "b", *(() if alone else ("bm25_words",)))
     if request.queries is None:
         _refuse_idle(request, "without --queries", "query_column")

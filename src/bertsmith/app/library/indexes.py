@@ -262,7 +262,14 @@ def index_embedders(
                 fix="leave one out",
             )
         sources[kind] = model
-    return {kind: _index_embedder(index, kind, sources.get(kind), settings) for kind in kinds}
+    wanted = list(kinds)
+    if idle := [kind for kind in sources if kind not in wanted]:
+        raise ConfigError(
+            expected=f"models of the vectors that are searched ({', '.join(wanted)})",
+            found=f"'{sources[idle[0]]}', for {idle[0]} ones",
+            fix="leave it out, or search by them",
+        )
+    return {kind: _index_embedder(index, kind, sources.get(kind), settings) for kind in wanted}
 
 
 def _kind_in(index: Index, model: str | Path, settings: Mapping[str, Any]) -> str:

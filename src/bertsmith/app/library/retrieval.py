@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith.app.library.indexes import index_embedders
+from bertsmith.app.library.indexes import differences, index_embedders
 from bertsmith.app.library.inputs import checked_texts
 from bertsmith.app.library.search_results import Hit, SearchResult, search_results
 from bertsmith.base.core.errors import ConfigError, InputError
@@ -17,30 +17,36 @@ from bertsmith.base.core.progress import tell, warn
 from bertsmith.base.core.requests import path_or_none, takes
 from bertsmith.base.core.settings import require, require_other
 from bertsmith.inference.indexes.index import Index, Manifest
+from bertsmith.inference.indexes.second_stage import IndexTokens
 from bertsmith.inference.predictors.loading import load_predictor, said_weak
 from bertsmith.inference.predictors.pair_scorer import PairScorer
 from bertsmith.inference.search.bm25 import BM25
-from bertsmith.inference.search.index import Vectors, index_passages, index_weights, query_vectors
+from bertsmith.inference.search.index import Vectors, index_passages, index_weights, kind_of, query_vectors
 from bertsmith.inference.search.passages import Judgements, TextSet, judgements_for, read_judgements, read_text_set
 from bertsmith.inference.search.request import (
     BY_WORDS,
     DENSE,
     HYBRID,
     ONE_HOT,
+    TOKENS,
     VECTORS,
+    WORDS,
     WORDS_ALONE,
     RetrievalRequest,
     ScoreSearchesRequest,
     SearchPassagesRequest,
     is_index,
+    kinds_of,
     require_model,
 )
 from bertsmith.inference.search.retrieval import (
     Retriever,
     Scorer,
     SearchScores,
+    SecondStage,
     TextSearch,
     VectorSearch,
+    names_of,
     score_search,
     tell_unjudged,
 )
@@ -71,8 +77,9 @@ def search_passages(request: SearchPassagesRequest) -> list[SearchResult]:
     require_model(request)
     asked = _asked_vectors(request)
     queries = _queries(request.queries, request) if asked is None else _unnamed(len(asked))
-    retriever = _retriever(request, {BY_WORDS, VECTORS} if request.system == HYBRID else {request.system}, asked)
-    return search_results(retriever.passages, queries, retriever.rank(queries.texts, request.system, request.top))
+    names = kinds_of(request) or names_of(request.system)
+    retriever = _retriever(request, names, asked)
+    return search_results(retriever.passages, queries, retriever.rank(queries.texts, names, request.top))
 
 
 @takes(ScoreSearchesRequest)
@@ -88,7 +95,8 @@ def score_searches(request: ScoreSearchesRequest) -> dict[str, SearchScores]:
     queries = _queries(request.queries, request)
     judgements = read_judgements(Path(request.judgements), encoding=request.encoding)
     judged = judgements_for(judgements, queries, request.judged_by)
-    retriever = _retriever(request, {request.system} if request.system in WORDS_ALONE else {BY_WORDS, VECTORS})
+    _require_no(request, ["by"], "for searches side by side; `evaluate --task retrieval` compares mixtures")
+    retriever = _retriever(request, [request.system] if request.system in WORDS_ALONE else [VECTORS, BY_WORDS])
     passages = _with_ids_of(judged, retriever.passages)
     tell_unjudged(queries, passages, judged)
     rankings = retriever.side_by_side(queries.texts, request.system)
@@ -117,7 +125,7 @@ def _asked_vectors(request: SearchPassagesRequest) -> Vectors | None:
     manifest = Manifest.read(Path(request.passages)) if is_index(request.passages) else None
     is_dense = manifest is not None and manifest.kind == DENSE
     require(
-        is_dense and request.system == VECTORS and request.rerank is None,
+        is_dense and request.system == VECTORS and not request.by and request.rerank is None,
         expected="texts as queries",
         found="vectors, which can search an index of dense vectors and nothing else",
         fix="give the texts of the queries",
@@ -150,47 +158,67 @@ def _with_ids_of(judgements: Judgements, passages: TextSet) -> TextSet:
     return dataclasses.replace(passages, ids=numbers)
 
 
-def _retriever(request: RetrievalRequest, systems: set[str], asked: Vectors | None = None) -> Retriever:
+def _retriever(request: RetrievalRequest, names: Sequence[str], asked: Vectors | None = None) -> Retriever:
     """A retriever with these searches.
 
     Args:
         asked: the vectors of the queries, normalized [Q, D]; None if a model makes them.
     """
-    scorer = _scorer(request)
+    index = None
     if is_index(request.passages):
-        passages, searches = _searches_of_index(request, systems, asked)
+        _require_fit(request, is_indexed=True)
+        index = Index(Path(request.passages), where=request.where, exact=request.exact)
+    scorer = _scorer(request, index)
+    if index is None:
+        passages, searches = _searches_of_file(request, names)
     else:
-        passages, searches = _searches_of_file(request, systems)
-    return Retriever(passages=passages, searches=searches, scorer=scorer, depth=request.depth)
+        passages, searches = _searches_of_index(request, index, names, asked)
+    fuse = request.fuse
+    return Retriever(passages=passages, searches=searches, scorer=scorer, depth=request.depth, fuse=fuse)
 
 
-def _searches_of_file(request: RetrievalRequest, systems: set[str]) -> tuple[TextSet, dict[str, TextSearch]]:
+def _searches_of_file(request: RetrievalRequest, names: Sequence[str]) -> tuple[TextSet, dict[str, TextSearch]]:
     """The passages of a file, and their searches by name."""
     _require_fit(request, is_indexed=False)
     passages = read_text_set(Path(request.passages), text_column=request.text_column, encoding=request.encoding)
     searches = dict[str, TextSearch]()
-    by_pieces = systems != {VECTORS} and request.bm25_words == "pieces"
-    model = _model_of_vectors(request, passages) if VECTORS in systems or by_pieces else None
-    is_late = isinstance(model, TokenEmbedder)
-    require_other(request.token_bits is None or is_late, "--token-bits", "a model of late interaction")
-    if model is not None and VECTORS in systems:
-        searches[VECTORS] = _search_by_vectors(request, passages.texts, model)
-    words = Words(model.encoder.tokenizer if model is not None and by_pieces else None)
-    for name in systems - {VECTORS}:
-        searches[name] = _index_of_words(name, passages.texts, words, request)
+    by_words = {*WORDS_ALONE, WORDS}
+    by_pieces = not by_words.isdisjoint(names) and request.bm25_words == "pieces"
+    models = _models_of_vectors(request, passages) if by_pieces or not by_words.issuperset(names) else {}
+    require_other(request.token_bits is None or TOKENS in models, "--token-bits", "a model of late interaction")
+    first = next(iter(models.values()), None)
+    words = Words(first.encoder.tokenizer if first is not None and by_pieces else None)
+    for name in names:
+        if name in by_words:
+            searches[name] = _index_of_words(name, passages.texts, words, request)
+            continue
+        model = first if name == VECTORS else models.get(name)
+        if model is None:
+            raise ConfigError(
+                expected=f"a model of {name} vectors", found=" and ".join(models) or "none", fix="add it with --also"
+            )
+        searches[name] = _search_by_vectors(request, passages.texts, model)
     return passages, searches
 
 
-def _model_of_vectors(request: RetrievalRequest, passages: TextSet) -> Embedder | TokenEmbedder:
-    assert request.model is not None, "the request has one"
-    if (late := late_folder(request.model)) is not None:
-        return _token_embedder(late, request)
+def _models_of_vectors(request: RetrievalRequest, passages: TextSet) -> dict[str, Embedder]:
+    """The models of the request by the kinds of their vectors."""
     is_read = request.index is not None and Path(request.index).exists()  # then only queries are left to be read
     characters = 0 if is_read else sum(map(len, passages.texts))
-    return load_embedder(request.model, characters=characters, sparse=True, **request.arguments(load_embedder))
+    models = dict[str, Embedder]()
+    for source in (request.model, *request.also):
+        assert source is not None, "the request has one"
+        if (late := late_folder(source)) is not None:
+            model: Embedder = _token_embedder(late, request)
+        else:
+            model = load_embedder(source, characters=characters, sparse=True, **request.arguments(load_embedder))
+        if (kind := kind_of(model)) in models:
+            raise ConfigError(expected=f"one model of {kind} vectors", found=f"also '{source}'", fix="leave one out")
+        models[kind] = model
+    return models
 
 
-def _search_by_vectors(request: RetrievalRequest, texts: Sequence[str], model: Embedder | TokenEmbedder) -> TextSearch:
+def _search_by_vectors(request: RetrievalRequest, texts: Sequence[str], model: Embedder) -> TextSearch:
     """The search of some passages by the vectors of a model."""
     if isinstance(model, TokenEmbedder):
         return TokenIndex.of(texts, model, request.token_bits)
@@ -211,24 +239,55 @@ def _search_by_vectors(request: RetrievalRequest, texts: Sequence[str], model: E
 
 
 def _searches_of_index(
-    request: RetrievalRequest, systems: set[str], asked: Vectors | None
+    request: RetrievalRequest, index: Index, names: Sequence[str], asked: Vectors | None
 ) -> tuple[TextSet, dict[str, TextSearch]]:
     """The texts of an index, and their searches by name."""
-    _require_fit(request, is_indexed=True)
-    index = Index(Path(request.passages), where=request.where, exact=request.exact)
+    kinds = {name: kind_in(index, name) for name in names}
     searches = dict[str, TextSearch]()
-    if asked is not None:
-        searches[VECTORS] = VectorSearch(index, lambda _: asked)
-    elif VECTORS in systems:
-        kind, models = index.manifest.kind, [] if request.model is None else [request.model]
-        loaded = index_embedders(index, [kind], models, request.values(ComputeSettings))[kind]
-        embedder = loaded.for_queries(request.query_prompt)
-        searches[VECTORS] = VectorSearch(index, functools.partial(query_vectors, embedder=embedder))
-    if BY_WORDS in systems and request.system == VECTORS and not index.has_words:
-        tell("the index has no words, so BM25 is not scored")
-    elif BY_WORDS in systems:
-        searches[BY_WORDS] = index.by_words(k1=request.k1, b=request.b)
+    embedders = dict[str, Embedder]()
+    wanted = [kind for kind in kinds.values() if kind != WORDS]
+    if asked is None and wanted:
+        models = [model for model in (request.model, *request.also) if model is not None]
+        embedders = index_embedders(index, wanted, models, request.values(ComputeSettings))
+    for name, kind in kinds.items():
+        if kind != WORDS:
+            searches[name] = search_by_kind(index, kind, embedders.get(kind), request.query_prompt, asked)
+        elif request.system == VECTORS and not request.by and not index.has_words:
+            tell("the index has no words, so BM25 is not scored")
+        else:
+            searches[name] = index.by_words(k1=request.k1, b=request.b)
     return TextSet(ids=index.ids, texts=index.texts, columns=index.columns), searches
+
+
+def kind_in(index: Index, name: str) -> str:
+    """The kind of an index that a name of a search stands for."""
+    kinds = [*index.manifest.vectors, WORDS]
+    kind = {VECTORS: index.manifest.kind, BY_WORDS: WORDS}.get(name, name)
+    if kind not in kinds:
+        raise InputError(
+            expected=f"vectors of the kind {kind!r} in '{index.folder}'",
+            found=" and ".join(kinds),
+            fix="search by these, or build an index with a model of that kind (--also)",
+        )
+    return kind
+
+
+def search_by_kind(
+    index: Index, kind: str, embedder: Embedder | None, prompt: str | None = None, asked: Vectors | None = None
+) -> TextSearch:
+    """The search of an index by vectors of a kind.
+
+    Args:
+        embedder: gives the vectors of queries, with the prompt of that name.
+        asked: these vectors, if they were given.
+    """
+    index = index.by(kind)
+    if asked is not None:
+        return VectorSearch(index, lambda _: asked)
+    assert embedder is not None, "it is loaded"
+    if isinstance(embedder, TokenEmbedder):
+        return IndexTokens(index, embedder)
+    return VectorSearch(index, functools.partial(query_vectors, embedder=embedder.for_queries(prompt)))
 
 
 def _token_embedder(folder: Path, request: RetrievalRequest) -> TokenEmbedder:
@@ -242,12 +301,14 @@ def _token_embedder(folder: Path, request: RetrievalRequest) -> TokenEmbedder:
     return load_token_embedder(folder, **request.values(ComputeSettings))
 
 
-def _scorer(request: RetrievalRequest) -> Scorer | None:
+def _scorer(request: RetrievalRequest, index: Index | None) -> Scorer | SecondStage | None:
     if request.rerank is None:
         return None
     if (late := late_folder(request.rerank)) is not None:
-        tell("re-ranked by the vectors of tokens")
-        return TokenScorer(load_token_embedder(late, **request.values(ComputeSettings)))
+        embedder = load_token_embedder(late, **request.values(ComputeSettings))
+        is_stored = index is not None and TOKENS in index.manifest.vectors and not differences(index, embedder, TOKENS)
+        tell(f"re-ranked by the vectors of tokens{' in the index' if is_stored else ''}")
+        return IndexTokens(index.by(TOKENS), embedder) if index is not None and is_stored else TokenScorer(embedder)
     predictor = load_predictor(request.rerank, early=True, **request.values(ComputeSettings))
     scorer = PairScorer(said_weak(predictor, request.rerank))
     tell(f"re-ranked by {f'the probability of {scorer.label!r}' if scorer.label else 'the number it predicts'}")
@@ -273,6 +334,6 @@ def _require_no(request: RetrievalRequest, idle: Sequence[str], where: str) -> N
 
 
 def _index_of_words(name: str, texts: Sequence[str], words: Words, request: RetrievalRequest) -> WordIndex:
-    if name == BY_WORDS:
+    if name in (BY_WORDS, WORDS):
         return BM25(texts, words=words, k1=request.k1, b=request.b)
     return WordCosines(texts, words=words, one_hot=name == ONE_HOT)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from bertsmith.base.core.errors import InputError
@@ -29,10 +30,11 @@ from bertsmith.inference.indexes.filters import conditions
 from bertsmith.inference.indexes.rows import ID, TEXT
 from bertsmith.inference.indexes.segment import Segment, SegmentRecord, VectorsRecord
 from bertsmith.inference.indexes.words import IndexWords
+from bertsmith.inference.search.cells import LEAST_ROWS
 from bertsmith.inference.search.postings import TextColumn
 from bertsmith.inference.search.rankings import Ranking, merged, no_rows
-from bertsmith.inference.search.request import BUILDING, DENSE, MANIFEST, SPARSE, WORDS
-from bertsmith.tasks.metrics.token_vectors import TokenMatrix
+from bertsmith.inference.search.request import BUILDING, DENSE, MANIFEST, SPARSE, TOKENS, WORDS
+from bertsmith.tasks.metrics.token_vectors import TokenMatrix, max_sim
 
 KIND = "bertsmith index"
 SEGMENT_SHAPE = {
@@ -157,6 +159,7 @@ class Index:
 
     def __init__(self, folder: Path, *, where: Sequence[str] = (), exact: bool = False) -> None:
         self.folder, self.manifest, self._exact = folder, Manifest.read(folder), exact
+        self._kind = self.manifest.kind
         self.segments = [Segment(folder, record) for record in self.manifest.segments]
         self._starts = np.cumsum([0, *(each.record.rows for each in self.segments)])[:-1].tolist()
         columns = pa.schema([(name, pa.large_string()) for name in (ID, TEXT, *self.manifest.columns)])
@@ -170,17 +173,31 @@ class Index:
         index._where, index._exact = conditions(where, self.table.schema.names), exact
         return index
 
-    def search(self, queries: Any, top: int, kind: str | None = None) -> Ranking:
+    def by(self, kind: str) -> "Index":
+        """This open index, searched by vectors of a kind in place of the first one."""
+        index = copy.copy(self)
+        index._kind = kind
+        return index
+
+    def search(self, queries: Any, top: int) -> Ranking:
         """The best rows for each query by vectors.
 
         Args:
             queries: their vectors: an array of normalized ones, a sparse matrix, or vectors of tokens.
-            kind: of the vectors; None for that of the manifest.
         """
-        top, kind = max(1, min(top, len(self.ids))), kind or self.manifest.kind
-        rankings = [each.search(kind, queries, top, self._where, exact=self._exact) for each in self.segments]
+        top = max(1, min(top, len(self.ids)))
+        rankings = [each.search(self._kind, queries, top, self._where, exact=self._exact) for each in self.segments]
         count = len(queries) if isinstance(queries, TokenMatrix) else queries.shape[0]
         return merged([no_rows(count), *rankings], [0, *self._starts], top)
+
+    def token_scores(self, query: TokenMatrix, rows: Sequence[int]) -> npt.NDArray[np.float32]:
+        """The scores of some rows, ascending, for one query by vectors of tokens, float32 [rows]."""
+        numbers = np.asarray(rows, dtype=np.int64)
+        borders = np.searchsorted(numbers, [*self._starts, len(self.ids)])
+        parts = [np.empty((1, 0), np.float32)]
+        for segment, start, begin, end in zip(self.segments, self._starts, borders[:-1], borders[1:], strict=True):
+            parts.append(max_sim(query, segment.vectors[TOKENS].stored(numbers[begin:end] - start)))
+        return np.asarray(np.hstack(parts)[0], dtype=np.float32)
 
     @property
     def has_words(self) -> bool:
@@ -203,3 +220,8 @@ class Index:
     def columns(self, row: int) -> dict[str, str | None]:
         """The values of a row besides id and text, by column."""
         return {name: self.table[name][row].as_py() for name in self.manifest.columns}
+
+    @property
+    def compares_all(self) -> bool:
+        """Whether a search compares all rows: they are few, or that was asked for."""
+        return self._exact or len(self.ids) < LEAST_ROWS

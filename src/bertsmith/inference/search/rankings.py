@@ -4,7 +4,7 @@ Letters: Q queries, P passages, k ranked passages, D width of the vectors.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from bertsmith.base.core.errors import InputError
 
 NO_PASSAGE = -1  # fills places if fewer passages than requested are ranked
 FUSION_CONSTANT = 60
+BY_RANKS, BY_SCORES = "rrf", "scores"
 _BLOCK = 8192  # passages
 _QUERIES = 256
 
@@ -91,21 +92,39 @@ def nearest_vectors(queries: Vectors, passages: Vectors, top: int) -> Ranking:
     return joined(result)
 
 
-def fused(rankings: Sequence[Ranking], top: int, constant: int = FUSION_CONSTANT) -> Ranking:
-    """Reciprocal rank fusion: the score of a passage is the sum of 1 / (constant + rank), with ranks from 1.
+def fused(rankings: Sequence[Ranking], top: int, fuse: str = BY_RANKS) -> Ranking:
+    """The ranking by the sum of what each ranking gives a passage.
 
-    Source: Cormack, Clarke and Büttcher, "Reciprocal rank fusion outperforms Condorcet and individual rank learning
-    methods" (2009).
+    Args:
+        fuse: one of FUSIONS. By ranks (reciprocal rank fusion) a ranking gives 1 / (FUSION_CONSTANT + rank), with ranks
+            from 1; by scores, the score, scaled to go from 0 for the last passage of the ranking to 1 for the first.
+
+    Sources: Cormack, Clarke and Büttcher, "Reciprocal rank fusion outperforms Condorcet and individual rank learning
+    methods" (2009); Bruch, Gai and Ingber, "An analysis of fusion functions for hybrid retrieval" (2023), section 4.
     """
+    shares = FUSIONS[fuse]
     parts = []
     for query in range(len(rankings[0].places)):
         total: dict[int, float] = {}
         for ranking in rankings:
-            for rank, (passage, _) in enumerate(ranking.row(query), start=1):
-                total[passage] = total.get(passage, 0.0) + 1 / (constant + rank)
+            row = ranking.row(query)
+            for (passage, _), share in zip(row, shares([score for _, score in row]), strict=True):
+                total[passage] = total.get(passage, 0.0) + share
         places = np.array([list(total)], dtype=np.int64).reshape(1, -1)
         parts.append(best(np.array([list(total.values())]).reshape(1, -1), top, places))
     return joined(parts)
+
+
+def _of_ranks(scores: Sequence[float]) -> list[float]:
+    return [1 / (FUSION_CONSTANT + rank) for rank in range(1, len(scores) + 1)]
+
+
+def _of_scores(scores: Sequence[float]) -> list[float]:
+    low, high = min(scores, default=0.0), max(scores, default=0.0)
+    return [(score - low) / (high - low) if high > low else 1.0 for score in scores]
+
+
+FUSIONS: Mapping[str, Callable[[Sequence[float]], list[float]]] = {BY_RANKS: _of_ranks, BY_SCORES: _of_scores}
 
 
 def joined(parts: Sequence[Ranking]) -> Ranking:

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.parameters import MODEL, TUNED_MODEL, ComputeSettings, optional
 from bertsmith.base.core.requests import Request, file_field, path_field
 from bertsmith.base.core.settings import Help, help_field, require, require_other
 from bertsmith.base.storage.outputs import INDEX_ADDITION, INDEX_MANIFEST
+from bertsmith.inference.search.rankings import BY_RANKS, FUSIONS
 from bertsmith.inference.vectors.request import LAYERS
 from bertsmith.text.documents.encodings import EncodingSettings, TableEncoding
 from bertsmith.text.documents.forms import FORMS
@@ -55,6 +56,20 @@ class RetrievalRequest(Request, ComputeSettings, TableEncoding):
     model: str | Path | None = path_field(
         "model for the vectors; not needed to search by words alone", "DIR", path="the model", kind=str
     )
+    also: Sequence[str | Path] = optional((), ALSO_FOR_INDEX)
+    by: Sequence[str] = help_field(
+        (),
+        "in place of --method, what an index or several models are searched by: some of dense, sparse, tokens and "
+        "words; the rankings of several are fused",
+        metavar="KIND,...",
+        kind=str,
+    )
+    fuse: str = help_field(
+        BY_RANKS,
+        "how rankings are fused: rrf, by the sum of 1 / (60 + rank), or scores, by the sum of the scores, each scaled "
+        "to go from 0 to 1",
+        choices=tuple(FUSIONS),
+    )
     system: str = help_field(
         VECTORS,
         "vectors, bm25, tf-idf, one-hot or hybrid",
@@ -64,7 +79,8 @@ class RetrievalRequest(Request, ComputeSettings, TableEncoding):
         choices=SYSTEMS,
     )
     rerank: str | Path | None = path_field(
-        "re-rank the best --depth passages with a fine-tuned model of pairs, or with one of late interaction (ColBERT)",
+        "re-rank the best --depth passages with a fine-tuned model of pairs or one of late interaction (ColBERT), "
+        "whose vectors of passages are read from an index that has them",
         "DIR",
         path="the model",
         kind=str,
@@ -100,6 +116,19 @@ class RetrievalRequest(Request, ComputeSettings, TableEncoding):
     )
 
 
+def kinds_of(request: RetrievalRequest) -> tuple[str, ...]:
+    """What is searched by `by`, checked; empty if it was not given."""
+    kinds = tuple(request.by)
+    for kind in kinds:
+        if kind not in KINDS:
+            raise ConfigError.unknown("kind of search", kind, KINDS)
+    require(
+        len(set(kinds)) == len(kinds), expected="each kind of search once", found=", ".join(kinds), fix="leave it out"
+    )
+    require_other(not kinds or "system" not in request.given, "--by", "no --method", "leave one of them out")
+    return kinds
+
+
 def is_index(path: Path | str) -> bool:
     """Whether a path is the folder of an index, finished or not."""
     files = ((Path(path) / MANIFEST, INDEX_MANIFEST), (Path(path) / BUILDING, INDEX_ADDITION))
@@ -118,7 +147,7 @@ def require_model(request: RetrievalRequest) -> None:
     require(
         request.model is not None
         or is_index(request.passages)
-        or (request.system in WORDS_ALONE and request.bm25_words == "words"),
+        or (request.bm25_words == "words" and (tuple(request.by) == (WORDS,) or request.system in WORDS_ALONE)),
         expected="a model that makes the vectors",
         found="none",
         fix="name a model, or search by words alone with system 'bm25'",

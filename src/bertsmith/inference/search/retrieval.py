@@ -1,20 +1,21 @@
-"""Passage search by words, vectors or both, re-ranked by a model that scores pairs; and its evaluation.
+"""Passage search by words, by vectors of several kinds, or by all of them, re-ranked by a model; and its evaluation.
 
 Letters: Q queries, P passages, k ranked passages.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import Progress, quiet, tell, warn
+from bertsmith.base.core.settings import require
 from bertsmith.inference.search.passages import Judgements, TextSet
-from bertsmith.inference.search.rankings import NO_PASSAGE, Ranking, best, fused, joined, shortened
-from bertsmith.inference.search.request import BY_WORDS, DEPTH, HYBRID, VECTORS
-from bertsmith.inference.vectors.embedder import EitherVectors
+from bertsmith.inference.search.rankings import BY_RANKS, NO_PASSAGE, Ranking, best, fused, joined, shortened
+from bertsmith.inference.search.request import BY_WORDS, DEPTH, HYBRID, VECTORS, WORDS
 from bertsmith.tasks.metrics.ranking import RANKING_METRICS
 from bertsmith.text.tokenizers.encoded import Encoded
 
@@ -59,21 +60,35 @@ class VectorIndex(Protocol):
         """The nearest passages of each query, vectors [Q, D] as `query_vectors` makes them."""
 
 
-@dataclasses.dataclass(frozen=True)
 class VectorSearch:
     """The search of passages by the vectors of queries.
 
-    Attributes:
+    Args:
         index: the vectors of the passages.
         vectors: returns those of queries.
     """
 
-    index: VectorIndex
-    vectors: Callable[[Sequence[str]], EitherVectors]
+    def __init__(self, index: VectorIndex, vectors: Callable[[Sequence[str]], Any]) -> None:
+        self.index, self.vectors = index, vectors
 
     def search(self, queries: Sequence[str], top: int) -> Ranking:
         """See `TextSearch`."""
         return self.index.search(self.vectors(queries), top)
+
+
+@runtime_checkable
+class SecondStage(Protocol):
+    """A search that takes long to compare all passages, unless they are few, and so compares what others find."""
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether `search` compares all passages, so that no other search is needed."""
+
+    def search(self, queries: Sequence[str], top: int) -> Ranking:
+        """See `TextSearch`."""
+
+    def among(self, queries: Sequence[str], candidates: Sequence[Ranking], top: int) -> Ranking:
+        """The best passages of each query, of those in some rankings."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,25 +96,33 @@ class Retriever:
     """Passages and the means to search them.
 
     Attributes:
-        searches: by the names of their systems.
+        searches: by name.
         scorer: re-ranks the best passages; None for no re-ranking.
         depth: how many passages of each search are fused, and how many are re-ranked.
+        fuse: how rankings are fused, see `fused`.
     """
 
     passages: TextSet
     searches: Mapping[str, TextSearch]
-    scorer: Scorer | None = None
+    scorer: Scorer | SecondStage | None = None
     depth: int = DEPTH
+    fuse: str = BY_RANKS
 
-    def rank(self, queries: Sequence[str], system: str = VECTORS, top: int = 10) -> Ranking:
+    def rank(self, queries: Sequence[str], by: str | Sequence[str] = VECTORS, top: int = 10) -> Ranking:
         """The best `top` passages of each query; if there is a scorer, re-ranked and at most `depth`.
 
         Args:
-            system: one of `searches`, or HYBRID, which needs those by words and by vectors.
+            by: names of `searches`, whose rankings are fused; HYBRID stands for those by words and by vectors.
         """
         if self.scorer is None:
-            return self.first_ranking(queries, system, top)
-        ranking = self.first_ranking(queries, system, self.depth)
+            return self.first_ranking(queries, by, top)
+        return self.again(queries, self.first_ranking(queries, by, self.depth), top)
+
+    def again(self, queries: Sequence[str], ranking: Ranking, top: int) -> Ranking:
+        """The best `top` passages of a ranking, re-ranked."""
+        assert self.scorer is not None, "there is one"
+        if isinstance(self.scorer, SecondStage):
+            return self.scorer.among(queries, [ranking], top)
         return reranked(self.scorer, queries, self.passages.texts, ranking, top)
 
     def side_by_side(self, queries: Sequence[str], system: str, top: int = DEPTH) -> dict[str, Ranking]:
@@ -109,19 +132,61 @@ class Retriever:
             top: number of passages to rank; a smaller `depth` limits how many are fused and re-ranked.
         """
         reach = max(top, self.depth)
-        rankings = {method: search.search(queries, reach) for method, search in self.searches.items()}
-        if {BY_WORDS, VECTORS} <= set(rankings):
-            rankings[HYBRID] = fused([shortened(rankings[method], self.depth) for method in (BY_WORDS, VECTORS)], reach)
+        groups: dict[str, Sequence[str]] = {name: [name] for name in self.searches}
+        if {BY_WORDS, VECTORS} <= set(groups):
+            groups[HYBRID] = names_of(HYBRID)
+        rankings = self.of_groups(queries, groups, reach)
         if self.scorer is not None:
             first = shortened(rankings[system], self.depth)
-            rankings[f"{system}, re-ranked"] = reranked(self.scorer, queries, self.passages.texts, first, reach)
+            rankings[f"{system}, re-ranked"] = self.again(queries, first, reach)
         return {name: shortened(ranking, top) for name, ranking in rankings.items()}
 
-    def first_ranking(self, queries: Sequence[str], system: str, top: int) -> Ranking:
+    def first_ranking(self, queries: Sequence[str], by: str | Sequence[str], top: int) -> Ranking:
         """The best `top` passages of each query, without re-ranking."""
-        if system == HYBRID:
-            return fused([self.first_ranking(queries, method, self.depth) for method in (BY_WORDS, VECTORS)], top)
-        return self.searches[system].search(queries, top)
+        return self.of_groups(queries, {"": names_of(by)}, top)[""]
+
+    def of_groups(self, queries: Sequence[str], groups: Mapping[str, Sequence[str]], top: int) -> dict[str, Ranking]:
+        """The rankings of some groups of searches, those of several fused; every search is made once."""
+        stages = {name: search for name, search in self.searches.items() if isinstance(search, SecondStage)}
+        late = {name: search for name, search in stages.items() if not search.reads_all}
+        reach = max(self.depth if len(names) > 1 else top for names in groups.values())
+        first = {
+            name: self.searches[name].search(queries, reach)
+            for name in dict.fromkeys(itertools.chain.from_iterable(groups.values()))
+            if name not in late
+        }
+        result = {}
+        for group, names in groups.items():
+            size = self.depth if len(names) > 1 else top
+            rankings = {name: shortened(first[name], size) for name in names if name in first}
+            for name in late.keys() & set(names):
+                candidates = [shortened(ranking, self.depth) for ranking in rankings.values()]
+                require(
+                    bool(candidates),
+                    expected=f"another search besides {name}, as there are too many texts to compare all of them",
+                    found="none",
+                    fix=f"add one, such as --by {WORDS},{name}, or compare all with --exact",
+                )
+                rankings[name] = late[name].among(queries, candidates, size)
+            ordered = [rankings[name] for name in names]
+            result[group] = ordered[0] if len(ordered) == 1 else fused(ordered, top, self.fuse)
+        return result
+
+
+def names_of(by: str | Sequence[str]) -> Sequence[str]:
+    """The searches that are fused, by the name of a system or their own names."""
+    if isinstance(by, str):
+        return (BY_WORDS, VECTORS) if by == HYBRID else (by,)
+    return by
+
+
+def mixtures(kinds: Sequence[str]) -> list[tuple[str, ...]]:
+    """Each kind, each pair of kinds, and all of them.
+
+    >>> mixtures(["dense", "words"])
+    [('dense',), ('words',), ('dense', 'words')]
+    """
+    return list(dict.fromkeys([*((kind,) for kind in kinds), *itertools.combinations(kinds, 2), tuple(kinds)]))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
