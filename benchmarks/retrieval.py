@@ -1,10 +1,15 @@
 """Retrieval quality: search by vectors, by words, by both, and re-ranked by a model that scores pairs.
 
     python benchmarks/retrieval.py --data DIR --model MODEL [--rerank MODEL [--depth 20]] [--changes]
+    python benchmarks/retrieval.py --data DIR --model MODEL --also MODEL... --work WORK [--rerank MODEL [--depth 100]]
 
 Cranfield: 1,400 abstracts, 225 questions with judgements (DIR/retrieval/cranfield). BM25 has k1 0.9 and b 0.4; both
 rankings are combined by reciprocal rank fusion. Scores are those of `bertsmith search --judgements`: nDCG@10 with
 linear gains, recall@100 and mean reciprocal rank. Seconds are given for computing passage vectors and for re-ranking.
+
+With --also, all mixtures of searches are compared instead, each also re-ranked with --rerank: vectors of the models,
+words, each pair of these, and all, as by `bertsmith evaluate --task retrieval`. The passages are in an index in WORK.
+They are those of Cranfield, and the paragraphs of the dev set of SQuAD 1.1, with every 20th question.
 
 With --changes, vectors are also ranked after each change of `bertsmith vectors`, fitted on the passages. The result has
 the mean cosine of random pairs of passages.
@@ -12,19 +17,22 @@ the mean cosine of random pairs of passages.
 
 import argparse
 import functools
+import json
 import time
 from pathlib import Path
 from typing import Any
 
 from harness import machine, machine_label, write_result
 
+import bertsmith
+from bertsmith.app.library.retrieval import compare_searches
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.inference.predictors.pair_scorer import PairScorer
 from bertsmith.inference.search.bm25 import BM25
 from bertsmith.inference.search.index import index_passages, query_vectors
 from bertsmith.inference.search.passages import judgements_for, read_judgements, read_text_set
 from bertsmith.inference.search.rankings import best, shortened
-from bertsmith.inference.search.request import BY_WORDS, DEPTH, VECTORS
+from bertsmith.inference.search.request import BY_WORDS, DEPTH, VECTORS, ScoreSearchesRequest
 from bertsmith.inference.search.retrieval import Retriever, VectorSearch, reranked, score_search
 from bertsmith.inference.vectors.changes import ChangeSettings, fit_change
 from bertsmith.inference.vectors.loading import load_embedder
@@ -43,6 +51,9 @@ def main() -> None:
     """Scores all searches and writes the result."""
     options = _options()
     described = machine()
+    if options.also:
+        _compare_mixtures(options, described)
+        return
     folder = options.data / "retrieval" / "cranfield"
     passages = read_text_set(folder / "cran.all.1400.xml")
     queries = read_text_set(folder / "cran.qry.xml", kind="queries")
@@ -79,6 +90,49 @@ def main() -> None:
     write_result(name, {**result, **measured})
 
 
+def _compare_mixtures(options: argparse.Namespace, described: dict[str, Any]) -> None:
+    """Compares all mixtures on both collections, and writes the result."""
+    cranfield, squad = options.data / "retrieval" / "cranfield", options.work / "squad"
+    _write_squad(options.data / "squad" / "dev-v1.1.json", squad)
+    collections = {
+        "Cranfield": (cranfield / "cran.all.1400.xml", cranfield / "cran.qry.xml", cranfield / "cranqrel.trec.txt"),
+        "SQuAD 1.1, dev": (squad / "corpus.jsonl", squad / "queries.jsonl", squad / "qrels.tsv"),
+    }
+    rows, seconds = {}, {}
+    for name, (passages, queries, judgements) in collections.items():
+        index, start = options.work / f"index of {name}", time.process_time()
+        bertsmith.build_index(passages, index, model=options.model, also=options.also, resume=True, device="cpu")
+        seconds[f"{name}, index"] = round(time.process_time() - start, 1)
+        start = time.process_time()
+        judged_by = "places" if name == "Cranfield" else "ids"
+        comparison = compare_searches(
+            ScoreSearchesRequest(index, queries, judgements, judged_by=judged_by, rerank=options.rerank, device="cpu",
+                                 fuse=options.fuse, depth=options.depth)
+        )  # fmt: skip
+        seconds[f"{name}, searches"] = round(time.process_time() - start, 1)
+        print(name, *comparison.lines(), sep="\n", flush=True)
+        rows[name] = comparison.to_dict()
+    models = {"model": options.model, "also": options.also, "rerank": options.rerank}
+    result = {"machine": described, "models": models, "models_note": options.rerank_note, "fuse": options.fuse}
+    name = options.out or f"retrieval_mixtures_{options.fuse}_{machine_label(described)}"
+    write_result(name, {**result, "processor_seconds": seconds, "collections": rows})
+
+
+def _write_squad(source: Path, folder: Path) -> None:
+    """Writes the paragraphs and every 20th question of a file of SQuAD, and the paragraph of each question."""
+    articles = json.loads(source.read_text(encoding="utf-8"))["data"]
+    paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
+    asked = [(f"p{number}", each) for number, part in enumerate(paragraphs) for each in part["qas"]][::20]
+    folder.mkdir(parents=True, exist_ok=True)
+    tables = {
+        "corpus.jsonl": [{"_id": f"p{number}", "text": part["context"]} for number, part in enumerate(paragraphs)],
+        "queries.jsonl": [{"_id": each["id"], "text": each["question"]} for _, each in asked],
+    }
+    for name, lines in tables.items():
+        (folder / name).write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    (folder / "qrels.tsv").write_text("".join(f"{each['id']}\t0\t{paragraph}\t1\n" for paragraph, each in asked))
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with retrieval/cranfield")
@@ -86,6 +140,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rerank", help="a model that scores pairs of query and passage")
     parser.add_argument("--rerank-note", default="", help="what that model was trained on, for the record")
     parser.add_argument("--depth", type=int, default=20, help="number of passages to re-rank [20]")
+    parser.add_argument("--also", nargs="*", default=[], help="models of other kinds of vectors")
+    parser.add_argument("--work", type=Path, help="with --also: folder of the indexes")
+    parser.add_argument("--fuse", default="rrf", help="with --also: rrf or scores [rrf]")
     parser.add_argument("--changes", action="store_true", help="also rank changed vectors")
     parser.add_argument("--out", help="name of the result file")
     return parser.parse_args()

@@ -47,8 +47,8 @@ def scores_of(passages: Path, **options: Any) -> list[dict[str, float]]:
 
 
 def require_close(first: Sequence[dict[str, float]], second: Sequence[dict[str, float]], tolerance: float) -> None:
-    for one, other in zip(first, second, strict=True):
-        assert one == pytest.approx(other, abs=tolerance)
+    for scores, others in zip(first, second, strict=True):
+        assert scores == pytest.approx(others, abs=tolerance)
 
 
 @pytest.mark.parametrize(("kind", "tolerance"), [("dense", 2e-3), ("sparse", 2e-2), ("words", 1e-9)])
@@ -137,19 +137,19 @@ def test_every_search_is_made_once_for_all_mixtures() -> None:
     rankings = retriever.of_groups(["query"], groups, 5)
     assert [each.calls for each in searches.values()] == [1, 1, 1]
     assert rankings["a"].places.tolist() == [[11, 10, 9, 8, 7]]
-    assert [place for place, _ in rankings["a+b"].row(0)] == [11, 10, 9]
+    assert [passage for passage, _ in rankings["a+b"].row(0)] == [11, 10, 9]
 
 
 def test_what_does_not_fit_is_refused(index: Path, models: Sequence[Path], tmp_path: Path) -> None:
-    texts, one = index.parent / "texts.jsonl", tmp_path / "one"
-    build_index(texts, one, model=models[0])
+    texts, dense = index.parent / "texts.jsonl", tmp_path / "dense"
+    build_index(texts, dense, model=models[0])
     for passages, options, message in (
-        (one, {"by": ["dense", "sparse"]}, "vectors of the kind 'sparse' in '.*one'; found dense and words"),
+        (dense, {"by": ["dense", "sparse"]}, "vectors of the kind 'sparse' in '.*dense'; found dense and words"),
         (index, {"by": ["dens"]}, "did you mean 'dense'"),
         (index, {"by": ["dense", "dense"]}, "each kind of search once"),
         (index, {"by": ["dense"], "system": "hybrid"}, "`by` needs no"),
         (index, {"by": ["tokens"], "model": models[0]}, "that are searched .tokens."),
-        (one, {"model": models[2]}, "one vector per text"),
+        (dense, {"model": models[2]}, "one vector per text"),
         (texts, {"by": ["dense", "sparse"], "model": models[0]}, "a model of sparse vectors; found dense"),
         (texts, {"by": ["dense"]}, "a model that makes the vectors"),
         (texts, {"by": ["dense"], "model": models[0], "also": [models[0]]}, "one model of dense vectors"),

@@ -9,6 +9,7 @@ import numpy as np
 
 from bertsmith.app.library.inputs import warn_cut
 from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.parameters import ComputeSettings
 from bertsmith.base.core.progress import counted, warn
 from bertsmith.base.core.requests import takes
 from bertsmith.base.core.settings import require
@@ -16,7 +17,9 @@ from bertsmith.base.core.tables import local_path
 from bertsmith.inference.predictors import quantization
 from bertsmith.inference.predictors.ensemble import load_ensemble
 from bertsmith.inference.predictors.quantization import Calibration, Quantization
-from bertsmith.inference.predictors.request import EvaluateRequest, QuantizeRequest
+from bertsmith.inference.predictors.request import RETRIEVAL, EvaluateRequest, QuantizeRequest
+from bertsmith.inference.search.comparison import SearchComparison
+from bertsmith.inference.search.request import ScoreSearchesRequest, is_index
 from bertsmith.inference.vectors.loading import late_folder, load_embedder, load_token_embedder
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.sentence_transformers import read_recipe
@@ -98,16 +101,40 @@ class Evaluation:
         return lines
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RetrievalEvaluation(Evaluation):
+    """The scores of searches on queries; `scores` and `intervals` are those of the best one.
+
+    Attributes:
+        comparison: of all of them.
+    """
+
+    comparison: SearchComparison
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        values = super().to_dict()
+        return {**values, "comparison": self.comparison.to_dict()}
+
+    def lines(self) -> list[str]:
+        """See `SearchComparison.lines`."""
+        return self.comparison.lines()
+
+
 @takes(EvaluateRequest)
 def evaluate(request: EvaluateRequest) -> Evaluation:
     """The official scores of a fine-tuned model on a labelled file, with their confidence intervals.
 
     A model from another tool does not record what it was trained on, so the official scores need the name of the task.
     With the task similarity, pairs or triplets, or clustering for labelled texts, the vectors of any model are scored.
+    With the task retrieval, an index or models of vectors are compared by what they find for queries: each kind of
+    vectors, words, each pair of these, and all.
 
     Raises:
         BertsmithError: the model has no task head, or the file is invalid; the message says which.
     """
+    if request.task == RETRIEVAL:
+        return _evaluate_searches(request)
     model, data, columns = request.model, local_path(request.data), request.part(ColumnSettings)
     words = n_gram_folder(model)
     if words is None and _gives_vectors(model, request.task):
@@ -271,6 +298,50 @@ def _gives_vectors(model: str | Path, task: str | None) -> bool:
         return False
     spec = read_metadata(Path(model)).spec
     return spec is not None and spec.get("kind") == SIMILARITY
+
+
+def _evaluate_searches(request: EvaluateRequest) -> RetrievalEvaluation:
+    """The scores of searches for the queries of a file, or of a folder as in BEIR."""
+    from bertsmith.app.library.retrieval import compare_searches
+
+    data, judgements = local_path(request.data), request.judgements
+    queries, passages = data, Path(request.model)
+    is_indexed = is_index(request.model)
+    if data.is_dir():
+        queries, judgements = data / "queries.jsonl", judgements or data / "qrels" / "test.tsv"
+        passages = passages if is_indexed else data / "corpus.jsonl"
+    require(
+        judgements is not None and (is_indexed or data.is_dir()),
+        expected="a folder with queries.jsonl, qrels/test.tsv and corpus.jsonl as the data",
+        found=f"'{data}'",
+        fix="name such a folder, or for an index a file of queries with --judgements",
+    )
+    assert judgements is not None, "there are some"
+    for path in (queries, passages, Path(judgements)):
+        if not path.exists():
+            raise InputError(expected=f"a file '{path}'", found="none", fix="name another folder, or add it")
+    comparison = compare_searches(
+        ScoreSearchesRequest(
+            passages=passages,
+            queries=queries,
+            judgements=judgements,
+            model=None if is_indexed else request.model,
+            **{name: getattr(request, name) for name in ("also", "rerank", "depth", "fuse") if name in request.given},
+            **request.values(ComputeSettings),
+        )
+    )
+    best = comparison.mixtures[0]
+    return RetrievalEvaluation(
+        task=RETRIEVAL,
+        examples=comparison.queries,
+        precision=request.precision,
+        products=request.products,
+        scores=best.scores,
+        intervals=best.intervals,
+        cut_texts=0,
+        cut_tokens=0,
+        comparison=comparison,
+    )
 
 
 def _evaluate_vectors(request: EvaluateRequest) -> Evaluation:

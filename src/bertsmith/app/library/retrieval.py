@@ -21,11 +21,14 @@ from bertsmith.inference.indexes.second_stage import IndexTokens
 from bertsmith.inference.predictors.loading import load_predictor, said_weak
 from bertsmith.inference.predictors.pair_scorer import PairScorer
 from bertsmith.inference.search.bm25 import BM25
+from bertsmith.inference.search.comparison import SearchComparison, compare_rankings
 from bertsmith.inference.search.index import Vectors, index_passages, index_weights, kind_of, query_vectors
 from bertsmith.inference.search.passages import Judgements, TextSet, judgements_for, read_judgements, read_text_set
+from bertsmith.inference.search.rankings import shortened
 from bertsmith.inference.search.request import (
     BY_WORDS,
     DENSE,
+    DEPTH,
     HYBRID,
     ONE_HOT,
     TOKENS,
@@ -46,6 +49,7 @@ from bertsmith.inference.search.retrieval import (
     SecondStage,
     TextSearch,
     VectorSearch,
+    mixtures,
     names_of,
     score_search,
     tell_unjudged,
@@ -101,6 +105,33 @@ def score_searches(request: ScoreSearchesRequest) -> dict[str, SearchScores]:
     tell_unjudged(queries, passages, judged)
     rankings = retriever.side_by_side(queries.texts, request.system)
     return {name: score_search(ranking, queries, passages, judged) for name, ranking in rankings.items()}
+
+
+def compare_searches(request: ScoreSearchesRequest) -> SearchComparison:
+    """The comparison of all mixtures of what an index, or some models and words, are searched by; see `mixtures`.
+
+    If there is a model to re-rank with, each mixture is scored re-ranked, too.
+
+    Raises:
+        BertsmithError: a setting, a file or a model does not fit; the message says which.
+    """
+    require_model(request)
+    judgements = read_judgements(Path(request.judgements), encoding=request.encoding)
+    queries = _queries(request.queries, request)
+    judged = judgements_for(judgements, queries, request.judged_by)
+    asked = [number for number, id in enumerate(queries.ids) if any(judged.get(id, {}).values())]
+    queries = TextSet(ids=[queries.ids[each] for each in asked], texts=[queries.texts[each] for each in asked])
+    retriever = _retriever(request, kinds_of(request)).remembering()
+    passages = _with_ids_of(judged, retriever.passages)
+    tell_unjudged(queries, passages, judged)
+    groups = {" + ".join(kinds): kinds for kinds in mixtures(list(retriever.searches)) if retriever.can_search(kinds)}
+    first = retriever.of_groups(queries.texts, groups, max(DEPTH, request.depth))
+    rankings = {(tuple(groups[name]), False): shortened(ranking, DEPTH) for name, ranking in first.items()}
+    if retriever.scorer is not None:
+        for name, ranking in first.items():
+            best = shortened(ranking, request.depth)
+            rankings[tuple(groups[name]), True] = retriever.again(queries.texts, best, DEPTH)
+    return compare_rankings(rankings, queries, passages, judged)
 
 
 def _queries(queries: str | Path | Sequence[str], request: RetrievalRequest) -> TextSet:
@@ -162,6 +193,7 @@ def _retriever(request: RetrievalRequest, names: Sequence[str], asked: Vectors |
     """A retriever with these searches.
 
     Args:
+        names: none for all kinds that there are.
         asked: the vectors of the queries, normalized [Q, D]; None if a model makes them.
     """
     index = None
@@ -184,11 +216,12 @@ def _searches_of_file(request: RetrievalRequest, names: Sequence[str]) -> tuple[
     searches = dict[str, TextSearch]()
     by_words = {*WORDS_ALONE, WORDS}
     by_pieces = not by_words.isdisjoint(names) and request.bm25_words == "pieces"
-    models = _models_of_vectors(request, passages) if by_pieces or not by_words.issuperset(names) else {}
+    has_models = by_pieces or not names or not by_words.issuperset(names)
+    models = _models_of_vectors(request, passages) if has_models else {}
     require_other(request.token_bits is None or TOKENS in models, "--token-bits", "a model of late interaction")
     first = next(iter(models.values()), None)
     words = Words(first.encoder.tokenizer if first is not None and by_pieces else None)
-    for name in names:
+    for name in names or [*models, WORDS]:
         if name in by_words:
             searches[name] = _index_of_words(name, passages.texts, words, request)
             continue
@@ -242,7 +275,8 @@ def _searches_of_index(
     request: RetrievalRequest, index: Index, names: Sequence[str], asked: Vectors | None
 ) -> tuple[TextSet, dict[str, TextSearch]]:
     """The texts of an index, and their searches by name."""
-    kinds = {name: kind_in(index, name) for name in names}
+    all_kinds = [*index.manifest.vectors, *([WORDS] if index.has_words else ())]
+    kinds = {name: kind_in(index, name) for name in names or all_kinds}
     searches = dict[str, TextSearch]()
     embedders = dict[str, Embedder]()
     wanted = [kind for kind in kinds.values() if kind != WORDS]

@@ -19,7 +19,7 @@ from bertsmith.base.core.parameters import (
     ComputeSettings,
     optional,
 )
-from bertsmith.base.core.requests import AS_IT_IS, Request, file_field
+from bertsmith.base.core.requests import AS_IT_IS, Request, file_field, path_field
 from bertsmith.base.core.settings import Help, help_field, require, require_limits, require_number, require_other
 from bertsmith.base.core.tables import File, Table
 from bertsmith.base.processes.engines import LOCAL
@@ -30,20 +30,53 @@ from bertsmith.text.documents.encodings import EncodingSettings
 if TYPE_CHECKING:
     from bertsmith.models.heads.own_head import OwnHead
 
+RETRIEVAL = "retrieval"  # the task whose examples are queries
 INT8_LOSS = 0.004  # fraction of the score that int8 may lose
+
+_ALSO = dataclasses.replace(
+    ALSO,
+    help=f"{ALSO.help}; with --task retrieval: a model of another kind of vectors",
+    library=f"{ALSO.library}; for the task retrieval: models of other kinds of vectors",
+)
+_SEARCHED = dataclasses.replace(
+    TUNED_MODEL, help=f"{TUNED_MODEL.help}; with --task retrieval: an index, or a model of vectors"
+)
+_JUDGED = dataclasses.replace(
+    LABELLED,
+    help=f"{LABELLED.help}; with --task retrieval: queries, or a folder of queries.jsonl, qrels and corpus.jsonl",
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class EvaluateRequest(Request, ColumnSettings, ComputeSettings):
-    """A fine-tuned model and labelled examples."""
+    """A fine-tuned model and labelled examples; or what is searched, and queries with judgements."""
 
-    model: Annotated[str | Path, TUNED_MODEL]
-    data: Annotated[File, LABELLED]
+    model: Annotated[str | Path, _SEARCHED]
+    data: Annotated[File, _JUDGED]
     _: dataclasses.KW_ONLY
     task: str | None = optional(None, FORMAT)
     head: "type[OwnHead] | None" = optional(None, HEAD)
     map_labels: LabelMap | None = optional(None, MAP_LABELS)
-    also: Sequence[str | Path] = optional((), ALSO)
+    also: Sequence[str | Path] = optional((), _ALSO)
+    judgements: str | Path | None = path_field(
+        "with --task retrieval: the `query 0 passage gain` lines for queries in FILE [qrels/test.tsv of the folder]"
+    )
+    rerank: str | Path | None = path_field(
+        "with --task retrieval: also score every search with its best passages re-ranked by this model",
+        "DIR",
+        path="the model",
+        kind=str,
+    )
+    depth: int = help_field(100, "with --task retrieval: passages to fuse or re-rank", least=1)
+    fuse: str = help_field(
+        "rrf", "with --task retrieval: how rankings are fused, see `search`", choices=("rrf", "scores")
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("judgements", "rerank", "depth", "fuse"):
+            is_used = name not in self.given or self.task == RETRIEVAL
+            require_other(is_used, f"--{name}", f"--task {RETRIEVAL}")
 
 
 @dataclasses.dataclass(frozen=True)

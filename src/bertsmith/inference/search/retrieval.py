@@ -30,6 +30,23 @@ class Scorer(Protocol):
         """One score per passage; higher is better; see `PairScorer.scores`."""
 
 
+class _Remembering:
+    """A scorer that scores no passage twice for a query."""
+
+    def __init__(self, scorer: Scorer) -> None:
+        self._scorer, self.label, self.cut = scorer, scorer.label, 0
+        self._scores: dict[str, dict[str, float]] = {}
+
+    def scores(self, query: str, passages: Sequence[str], known: dict[str, Encoded] | None = None) -> list[float]:
+        """See `Scorer`."""
+        before = self._scores.setdefault(query, {})
+        if new := [text for text in dict.fromkeys(passages) if text not in before]:
+            cut = self._scorer.cut
+            before.update(zip(new, self._scorer.scores(query, new, known), strict=True))
+            self.cut += self._scorer.cut - cut
+        return [before[text] for text in passages]
+
+
 def reranked(scorer: Scorer, queries: Sequence[str], texts: Sequence[str], ranking: Ranking, top: int) -> Ranking:
     """The best `top` passages of `ranking`, by the scores of a model for queries and passages."""
     parts, known = [], dict[str, Encoded]()
@@ -144,6 +161,17 @@ class Retriever:
     def first_ranking(self, queries: Sequence[str], by: str | Sequence[str], top: int) -> Ranking:
         """The best `top` passages of each query, without re-ranking."""
         return self.of_groups(queries, {"": names_of(by)}, top)[""]
+
+    def can_search(self, names: Sequence[str]) -> bool:
+        """Whether these searches find passages by themselves, see `SecondStage`."""
+        searches = [self.searches[name] for name in names]
+        return any(not isinstance(search, SecondStage) or search.reads_all for search in searches)
+
+    def remembering(self) -> "Retriever":
+        """This retriever, whose scorer scores no passage twice for a query."""
+        if self.scorer is None or isinstance(self.scorer, SecondStage):
+            return self
+        return dataclasses.replace(self, scorer=_Remembering(self.scorer))
 
     def of_groups(self, queries: Sequence[str], groups: Mapping[str, Sequence[str]], top: int) -> dict[str, Ranking]:
         """The rankings of some groups of searches, those of several fused; every search is made once."""
