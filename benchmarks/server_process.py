@@ -74,10 +74,11 @@ class Reply(NamedTuple):
     seconds: float
 
 
-def request_bytes(path: str, body: Any) -> bytes:
-    """The bytes of a POST request with a JSON body; a bytes body is sent as is."""
+def request_bytes(path: str, body: Any, *, key: str = "") -> bytes:
+    """The bytes of a POST request with a JSON body, and with a key if there is one; a bytes body is sent as is."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    lines = ("host: localhost", "content-type: application/json", f"content-length: {len(content)}")
+    lines = ["host: localhost", "content-type: application/json", f"content-length: {len(content)}"]
+    lines += [f"authorization: Bearer {key}"] if key else []
     return "\r\n".join((f"POST {path} HTTP/1.1", *lines, "", "")).encode() + content
 
 

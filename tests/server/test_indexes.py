@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -236,7 +237,7 @@ def test_many_small_additions_are_compacted_while_requests_are_answered(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, may_end = threading.Event(), threading.Event()
-    write = parts.with_words
+    write, join = parts.with_words, building._joined
 
     def slow(written: Path, *arguments: Any) -> Any:
         if written.name == building.COMPACTING:
@@ -244,17 +245,22 @@ def test_many_small_additions_are_compacted_while_requests_are_answered(
             assert may_end.wait(30), "the requests are answered"
         return write(written, *arguments)
 
+    def slow_join(*arguments: Any) -> Any:
+        time.sleep(0.2)  # while the next request arrives
+        return join(*arguments)
+
     monkeypatch.setattr(parts, "with_words", slow)
+    monkeypatch.setattr(building, "_joined", slow_join)
 
     def row(number: int) -> dict[str, Any]:
         return {"rows": [{"id": f"n{number}", "text": f"anna {number}", "year": 1}]}
 
     async def script(client: Client) -> list[Reply]:
-        replies = [await change(client, "/index/add", row(number)) for number in range(7)]
+        replies = [await change(client, "/index/add", row(number)) for number in range(8)]
         await asyncio.to_thread(begun.wait, 30)
         replies += [
             await client.post("/search", {"query": "anna", "top": 100}),
-            await change(client, "/index/add", row(7)),
+            await change(client, "/index/add", row(8)),
             await change(client, "/index/remove", {"ids": ["n0", "t1"]}),
         ]
         may_end.set()
@@ -263,11 +269,12 @@ def test_many_small_additions_are_compacted_while_requests_are_answered(
         return [*replies, await client.post("/search", {"query": "anna", "top": 100})]
 
     replies = serve(folder, script)
-    assert [reply.status for reply in replies] == [200] * 11
-    before, after = ({hit["id"] for hit in replies[position].json["results"][0]["passages"]} for position in (7, -1))
-    assert before == {"t0", "t1", "t2", "t3", "t4", *(f"n{number}" for number in range(7))}
-    assert after == before - {"n0", "t1"} | {"n7"}
-    assert [each.rows for each in Manifest.read(folder).segments] == [1, 12]
+    assert [reply.status for reply in replies] == [200] * 12
+    before, after = ({hit["id"] for hit in replies[position].json["results"][0]["passages"]} for position in (8, -1))
+    assert before == {"t0", "t1", "t2", "t3", "t4", *(f"n{number}" for number in range(8))}
+    assert after == before - {"n0", "t1"} | {"n8"}
+    manifest = Manifest.read(folder)
+    assert (manifest.rows, len(manifest.segments) < 4) == (12, True)
 
 
 def test_a_compaction_that_fails_is_logged_and_changes_nothing(

@@ -224,8 +224,8 @@ class OpenIndex:
     def _compact_in_background(self) -> None:
         """Starts to join segments in another thread if that is due, and none are being joined.
 
-        Requests are answered meanwhile; only the step in which new segments take their place waits for changes, and
-        they for it. If the process ends, the index stays as it is.
+        Requests are answered meanwhile; changes wait only for moments at the beginning and at the end. If the process
+        ends, the index stays as it is.
         """
         if self._compaction is not None and self._compaction.is_alive():
             return
@@ -241,7 +241,7 @@ class OpenIndex:
                     recall=IndexRequest.recall,
                     rows_per_segment=rows_per_segment(Manifest.read(self.folder).vectors, IndexRequest),
                     chosen=building.due_segments,
-                    last_step=self._writing,
+                    exclusive=self._writing,
                 )
         except (BertsmithError, OSError) as error:
             warn(f"'{self.folder}' was not compacted, and stays as it was: {error}")

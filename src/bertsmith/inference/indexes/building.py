@@ -173,7 +173,7 @@ def compact_index(
     recall: float,
     rows_per_segment: int,
     chosen: Callable[[Manifest], Sequence[SegmentRecord]] | None = None,
-    last_step: contextlib.AbstractContextManager[Any] | None = None,
+    exclusive: contextlib.AbstractContextManager[Any] | None = None,
 ) -> IndexChange:
     """Joins small segments and writes those again of which many rows were removed; no vector is computed.
 
@@ -182,14 +182,15 @@ def compact_index(
 
     Args:
         chosen: returns the segments of an index to join; None for all that are small or have many removed rows.
-        last_step: a context in which the new segments take their place.
+        exclusive: a context in which the index is locked, for moments at the beginning and at the end.
     """
+    exclusive = contextlib.nullcontext() if exclusive is None else exclusive
     Manifest.read(folder)  # refuses what is no index
     work = folder / COMPACTING
     with locked_folder(work), contextlib.ExitStack() as undo:
         undo.callback(_clear, work)
         _clear(work)  # of a compaction that was killed
-        with locked_folder(folder, create=False):
+        with exclusive, locked_folder(folder, create=False):
             before = _finished(folder)
             _clean(folder, before)
             records = _small(before, rows_per_segment) if chosen is None else chosen(before)
@@ -199,7 +200,7 @@ def compact_index(
         segments = [
             _copied(work, _SEGMENT.format(number), pieces, before, recall) for number, pieces in enumerate(groups)
         ]
-        with contextlib.nullcontext() if last_step is None else last_step, locked_folder(folder, create=False):
+        with exclusive, locked_folder(folder, create=False):
             after = _finished(folder)
             if missing := replaced - {each.name for each in after.segments}:
                 raise RunError(
