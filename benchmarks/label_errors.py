@@ -344,7 +344,8 @@ def _ranked(
     values = {
         "examples": len(rows),
         "wrong": int(wrong[part].sum()),
-        "estimated_share_of_all": round(float(share), 4),
+        "estimated_share_of_all": round(float(issues.mean()), 4),
+        "share_by_the_confident_joint": round(float(share), 4),
         "share_of_all": round(float(wrong.mean()), 4),
         "accuracy": round(float((answers.argmax(axis=1) == flat).mean()), 4),
         "average_precision": round(float(average_precision_score(rows[:, 0], rows[:, 1])), 3),

@@ -12,7 +12,7 @@ import pytest
 import bertsmith
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.recipes.audit.run import Audit
-from bertsmith.recipes.audit.tags import TagsAudited
+from bertsmith.recipes.audit.tags import CORRECTED, TagsAudited
 from bertsmith.tasks.datasets.examples import TaggedExample
 from bertsmith.tasks.datasets.tagged_copies import tagged_copy
 from bertsmith.tasks.datasets.tagged_files import read_tagged
@@ -252,7 +252,17 @@ def test_every_change_makes_the_entities_those_of_the_suggestion(tmp_path: Path)
             table = TagsAudited(spec=spec, sentences=examples, tags=tags, probabilities=chances, judged=judged)
             issues = table.issues(0.9, (), None)
             corrected = table.corrected(issues)
-            confident, margins = confident_labels(chances, tags), normalized_margins(chances, tags)
+            confident, margins, ranks = confident_labels(chances, tags), normalized_margins(chances, tags), []
+            for finding in [issue for issue in issues if issue["issue"] in CORRECTED]:
+                n = finding["row"] - 1
+                pairs = list(enumerate(zip(examples[n].tags, table.suggested[n], strict=True)))[
+                    slice(*finding["words"])
+                ]
+                differ = [borders[n] + word for word, (tag, other) in pairs if tag != other]
+                assert any(confident[p] not in (-1, tags[p]) and margins[p] < 0 for p in differ)
+                assert finding["probability"] == pytest.approx(chances[differ, tags[differ]].mean(), abs=1e-4)
+                ranks.append(margins[differ].mean())
+            assert ranks == sorted(ranks)
             for n, (example, new) in enumerate(zip(examples, corrected, strict=True)):
                 findings = [i for i in issues if i["row"] == n + 1 and "words" in i and i["issue"] != "no clear label"]
                 inside = {word for i in findings for word in range(*i["words"])}
@@ -261,13 +271,6 @@ def test_every_change_makes_the_entities_those_of_the_suggestion(tmp_path: Path)
                 spans = [span for span in entity_spans(example.tags or (), scheme) if span[1] not in inside]
                 spans += [span for span in suggested if span[1] in inside]
                 assert sorted(entity_spans(new, scheme)) == sorted(spans)
-                for finding in findings:
-                    places = [
-                        borders[n] + w for w in range(*finding["words"]) if example.tags[w] != table.suggested[n][w]
-                    ]
-                    assert any(confident[p] not in (-1, tags[p]) for p in places)
-                    weakest = min(places, key=lambda p: margins[p])
-                    assert finding["probability"] == round(chances[weakest, tags[weakest]], 4)
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ COMMON: Mapping[str, str] = {
     "classify": "labels model also multi-label threshold calibrate text-column out encoding device json replace",
     "distill": "teacher student out train dev unlabelled epochs seeds without-teacher device resume",
     "distill corpus": "teacher method student layers out minutes steps max-length device resume",
-    "audit": "task model run out next unlabelled dev folds text-column label-column group-column near device json",
+    "audit": "task model run fix out next unlabelled dev folds text-column label-column group-column near device json",
     "drift": "model out text-column device json",
     "upgrade": "on out most passages index text-column label-column device json",
     "compare": "task train dev corpus systems minutes labels seeds out device resume",

@@ -139,7 +139,7 @@ def audit(request: "AuditRequest", json: JsonOption = False) -> None:
     Every row is predicted by models that were not fitted to it: a bag of words and, with --model, a linear model on its
     vectors. DIR/issues.csv has the rows to look at, DIR/corrected.csv the table with the suggested labels. --next
     chooses the unlabelled rows that are worth a label most. With --task ner, entities are judged, and the corrected
-    file has the form of TABLE.
+    file has the form of TABLE. --fix makes only the corrections that are left in an issues.csv.
     """
     from bertsmith.recipes.audit.run import audit_labels
 
@@ -148,7 +148,8 @@ def audit(request: "AuditRequest", json: JsonOption = False) -> None:
         print_json(dict(result.report))
         return
     say(*result.lines())
-    say(f"rows to look at: {result.folder / 'issues.csv'}", f"report: {result.folder / 'report.html'}")
+    if request.fix is None:
+        say(f"rows to look at: {result.folder / 'issues.csv'}", f"report: {result.folder / 'report.html'}")
 
 
 def upgrade(request: "UpgradeRequest", json: JsonOption = False) -> None:

@@ -63,6 +63,14 @@ class AuditRequest(Request, ColumnSettings):
     dev: File | None = file_field(
         "other examples, such as the dev or test file, in which no text of TABLE should be", table=True
     )
+    fix: str | Path | None = help_field(
+        None,
+        "issues.csv of an earlier audit of TABLE, in which only the rows to correct are left: these corrections alone "
+        "are made, and nothing is predicted",
+        metavar="FILE",
+        path=True,
+        kind=Path,
+    )
     group_column: str | None = help_field(
         None, "column of a group, such as an author: rows of one group are in one part", metavar="NAME"
     )
@@ -80,10 +88,17 @@ class AuditRequest(Request, ColumnSettings):
         object.__setattr__(self, "task", task_name(self.task))
         require(
             self.task in (CLASSIFICATION, SEVERAL_LABELS, *TAGS),
-            expected=f"--task {CLASSIFICATION}, {SEVERAL_LABELS} or {' or '.join(TAGS)}, the tasks that can be audited",
+            expected=f"--task {CLASSIFICATION}, {SEVERAL_LABELS}, {' or '.join(TAGS)}, the tasks that can be audited",
             found=self.task,
             fix="give a table of texts with labels, or sentences with tags",
         )
+        for option in ("model", "run", "next", "dev"):
+            require(
+                self.fix is None or getattr(self, option) is None,
+                expected=f"no --{option} with --fix, which predicts nothing",
+                found="both",
+                fix="leave one of the two out",
+            )
         require_other(self.next is None or self.task == CLASSIFICATION, "--next", f"--task {CLASSIFICATION}")
         require_other(
             self.unlabelled is None or self.next is not None, "--unlabelled", "--next", "add it, or leave both out"

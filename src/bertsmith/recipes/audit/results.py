@@ -16,7 +16,8 @@ from bertsmith.tasks.specs.settings import ColumnSettings
 ISSUES_FILE, CORRECTED_FILE, PAGE_FILE = "issues.csv", "corrected.csv", "report.html"
 BEFORE = "label_before"  # the column of the corrected table with the labels that were changed
 COLUMNS = (
-    "row", "location", "issue", "label", "suggested", "probability", "probability_of_suggested", "other", "text"
+    "row", "location", "issue", "label", "suggested", "probability", "probability_of_suggested", "other", "change",
+    "text",
 )  # fmt: skip
 _SHOWN = 200  # issues on the page
 _LONGEST_TEXT = 300  # characters of a text on the page
@@ -24,7 +25,7 @@ _LONGEST_TEXT = 300  # characters of a text on the page
 
 def write_issues(folder: Path, issues: Sequence[Mapping[str, Any]]) -> None:
     """Writes the rows to look at as a table."""
-    write_csv(folder / ISSUES_FILE, [COLUMNS, *([issue[name] for name in COLUMNS] for issue in issues)])
+    write_csv(folder / ISSUES_FILE, [COLUMNS, *([issue.get(name, "") for name in COLUMNS] for issue in issues)])
 
 
 def write_corrected(folder: Path, table: Path, columns: ColumnSettings, suggested: Mapping[str, str]) -> None:

@@ -36,6 +36,7 @@ from bertsmith.base.storage.files import digest_file, write_json, write_text
 from bertsmith.base.storage.locks import require_unused
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.recipes.audit.fixes import fixed_cells, fixed_tags, read_fixes
 from bertsmith.recipes.audit.issues import KINDS, MOST_PAIRS, WRONG, Audited, issues_of, overlaps_of
 from bertsmith.recipes.audit.learning_curve import learning_curve
 from bertsmith.recipes.audit.next_rows import NEXT_TABLE, most_informative, write_next
@@ -95,6 +96,8 @@ class Audit:
     def lines(self) -> list[str]:
         """The lines that the command prints."""
         report = self.report
+        if "corrections" in report:
+            return [f"{counted(report['corrections'], 'correction')} in {next(self.folder.glob('corrected.*'))}"]
         low, high = report["interval"]
         systems = ", ".join(f"{name} {score:.4f}" for name, score in report["accuracy"].items())
         unit = "sentence" if "words" in report else "example"
@@ -146,6 +149,8 @@ def audit_labels(request: AuditRequest) -> Audit:
     with Run.open(request.out, device=request.device) as run:
         folder = None if request.model is None else load_any(request.model)
         spec, data, groups = _read(request, folder)
+        if request.fix is not None:
+            return _fixed(request, run, spec, data)
         folds = np.array(fold_numbers(data.train, request.folds, request.seed, groups=groups))
         if spec.kind == TAGGING:
             return _of_tags(request, run, folder, spec, data, folds)
@@ -204,7 +209,7 @@ def _of_tags(
     request: AuditRequest, run: Run, folder: ModelFolder | None, spec: TaskSpec, data: TaskData, folds: Ints
 ) -> Audit:
     """The audit of tagged sentences."""
-    sentences, table_path = cast("Sequence[TaggedExample]", data.train), local_path(request.table)
+    sentences = cast("Sequence[TaggedExample]", data.train)
     if len(spec.labels) == 1:
         fix = "name the column of tags with --tag-column, or another file"
         raise InputError(expected="at least two different tags in the table", found=repr(spec.labels[0]), fix=fix)
@@ -224,14 +229,39 @@ def _of_tags(
     table = TagsAudited(spec=spec, sentences=sentences, tags=tags, probabilities=probabilities, judged=judged)
     vectors = next((part.inputs for part in features if part.name == VECTORS), None)
     issues = table.issues(request.near, dev, vectors)
+    _write_tags(run, request, sentences, table.corrected(issues))
+    return _written(run, table.report(systems, weights, issues, request.seed), issues)
+
+
+def _fixed(request: AuditRequest, run: Run, spec: TaskSpec, data: TaskData) -> Audit:
+    """The table with the corrections that are left in an issues.csv."""
+    assert request.fix is not None, "a file of corrections"
+    examples: Any = data.train
+    fixes = read_fixes(local_path(request.fix), len(examples))
+    if spec.kind == TAGGING:
+        tags = fixed_tags(spec, examples, fixes)
+        _start(run, request, spec, data)
+        _write_tags(run, request, examples, tags)
+    else:
+        cells = fixed_cells(spec, examples, fixes)
+        _start(run, request, spec, data)
+        write_corrected(run.path, local_path(request.table), request.part(ColumnSettings), cells)
+    report = {"examples": len(examples), "corrections": len(fixes)}
+    write_json(run.path / "audit.json", report)
+    return Audit(report=report, issues=(), folder=run.path)
+
+
+def _write_tags(
+    run: Run, request: AuditRequest, sentences: Sequence[TaggedExample], tags: Sequence[Sequence[str]]
+) -> None:
+    """Writes the corrected copy of a file of tagged sentences."""
     columns = request.part(ColumnSettings)
     text, ending = tagged_copy(
-        table_path, request.task, sentences, table.corrected(issues), text_column=columns.text_column,
+        local_path(request.table), request.task, sentences, tags, text_column=columns.text_column,
         label_column=columns.label_column, word_column=columns.word_column, tag_column=columns.tag_column,
         encoding=columns.encoding,
     )  # fmt: skip
     write_text(run.path / f"corrected{ending}", text)
-    return _written(run, table.report(systems, weights, issues, request.seed), issues)
 
 
 def _systems_of_run(request: AuditRequest, spec: TaskSpec, examples: Sequence[Example]) -> dict[str, Floats]:
@@ -351,7 +381,7 @@ def _unlabelled(request: AuditRequest, spec: TaskSpec, examples: Sequence[TextEx
 
 
 def _digests(request: AuditRequest) -> dict[str, str]:
-    files = {"dev": request.dev, "unlabelled": request.unlabelled}
+    files = {"dev": request.dev, "unlabelled": request.unlabelled, "fix": request.fix}
     return {name: digest_file(local_path(file)) for name, file in files.items() if file is not None}
 
 

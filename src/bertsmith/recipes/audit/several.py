@@ -10,7 +10,7 @@ margins of single labels; Northcutt, Jiang and Chuang (2021) as in `tasks.metric
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from bertsmith.tasks.metrics.label_errors import (
     Ints,
     confident_labels,
     normalized_margins,
-    share_of_errors,
+    share_probably_wrong,
 )
 from bertsmith.tasks.metrics.uncertainty import bootstrap_interval, proportion_interval
 from bertsmith.tasks.specs.task import TaskSpec
@@ -124,8 +124,8 @@ class SeveralAudited:
                 changes.setdefault(issue["row"] - 1, set()).add(issue["change"])
         cells = {}
         for row, names in changes.items():
-            has = {label for label, answer in zip(self.spec.labels, self.has[row].tolist(), strict=True) if answer}
-            cells[self.examples[row].location] = as_cell([label for label in self.spec.labels if label in has ^ names])
+            has = [label for label, answer in zip(self.spec.labels, self.has[row].tolist(), strict=True) if answer]
+            cells[self.examples[row].location] = as_cell(toggled(self.spec.labels, has, names))
         return cells
 
     def report(
@@ -152,6 +152,16 @@ class SeveralAudited:
         }
 
 
+def toggled(labels: Sequence[str], has: Iterable[str], names: Iterable[str] = ()) -> list[str]:
+    """The labels of a text in the order of all labels, with those of some names added where missing, else removed.
+
+    >>> toggled(["a", "b", "c"], ["c", "a"], ["b", "c"])
+    ['a', 'b']
+    """
+    wanted = {*has} ^ {*names}
+    return [label for label in labels if label in wanted]
+
+
 def as_cell(names: Sequence[str]) -> str:
     """Labels as a cell that `finetune` reads, as a list in JSON if a name needs it.
 
@@ -164,7 +174,9 @@ def as_cell(names: Sequence[str]) -> str:
 
 
 def _share(rows: npt.NDArray[np.generic]) -> float:
-    """The estimated share of wrong pairs, from probabilities and answers side by side."""
+    """The share of probably wrong pairs, from probabilities and answers side by side."""
     chances, has = np.split(np.asarray(rows, dtype=np.float64), 2, axis=1)
     answers = has.astype(np.int64)
-    return float(np.mean([share_of_errors(two_answers(part), y) for part, y in zip(chances.T, answers.T, strict=True)]))
+    return float(
+        np.mean([share_probably_wrong(two_answers(part), y) for part, y in zip(chances.T, answers.T, strict=True)])
+    )

@@ -5,8 +5,8 @@ entities of the file and those of the most likely tags are equal.
 
 Letters: E sentences, W words of all sentences, K tags, S systems.
 
-Source: Wang and Mueller (2022), "Detecting Label Errors in Token Classification Data", for words as examples and the
-lowest score of a word as that of all.
+Source: Wang and Mueller (2022), "Detecting Label Errors in Token Classification Data", for words as examples. They rank
+sentences by their lowest score; findings are ranked by the mean margin of the words whose tags differ.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ from bertsmith.tasks.metrics.label_errors import (
     confident_labels,
     normalized_margins,
     probably_wrong,
-    share_of_errors,
+    share_probably_wrong,
 )
 from bertsmith.tasks.metrics.uncertainty import bootstrap_interval, proportion_interval
 from bertsmith.tasks.specs.kinds import task_for
@@ -105,17 +105,16 @@ class TagsAudited:
                 words = self.borders[row] + np.array(
                     [word for word in range(start, end) if sentence.tags[word] != suggested[word]]  # type: ignore[index]
                 )
-                weakest = int(words[margins[words].argmin()])
                 if is_wrong[words].any():
-                    errors.append((float(margins[weakest]), self._finding(row, kind, start, end, weakest)))
+                    errors.append((float(margins[words].mean()), self._finding(row, kind, start, end, words)))
                 elif (self.confident[words] == NO_LABEL).all() and self.judged[words].all():
-                    unclear.append((float(margins[weakest]), self._finding(row, UNCLEAR, start, end, weakest)))
+                    unclear.append((float(margins[words].mean()), self._finding(row, UNCLEAR, start, end, words)))
         ranked = [[record for _, record in sorted(part, key=lambda pair: pair[0])] for part in (errors, unclear)]
         numbers = {tags: number for number, tags in enumerate(dict.fromkeys(s.tags for s in self.sentences))}
         others = issues_of_texts(
             self.sentences,
             np.array([numbers[sentence.tags] for sentence in self.sentences]),
-            lambda row: self._marked(row, 0, len(self.sentences[row].words)),
+            self._marked,
             self._sentence,
             near,
             dev,
@@ -143,37 +142,27 @@ class TagsAudited:
         # The same entities may have other tags, which violate the scheme.
         yield from ((start, end, _kind(ours, theirs)) for start, end, ours, theirs in parts if ours != theirs)
 
-    def _marked(self, row: int, start: int, end: int, tags: Sequence[str] = ()) -> str:
-        """Words of a sentence with their tags: the entities in brackets, each with its type.
+    def _finding(self, row: int, kind: str, start: int, end: int, words: Ints) -> dict[str, Any]:
+        """The record of a finding.
 
         Args:
-            tags: by default, those of the file.
+            words: those whose tags differ, among all words; its probabilities are the means of theirs.
         """
-        words, tags = self.sentences[row].words, tags or self.sentences[row].tags or ()
-        if not self.spec.scheme:
-            return " ".join(f"{word}/{tag}" for word, tag in zip(words[start:end], tags[start:end], strict=True))
-        texts = list(words)
-        for kind, first, past in entity_spans(tags, self.spec.scheme):
-            texts[first] = f"[{texts[first]}"
-            texts[past - 1] += f" {kind}]" if kind else "]"
-        return " ".join(texts[start:end])
-
-    def _finding(self, row: int, kind: str, start: int, end: int, weakest: int) -> dict[str, Any]:
-        """The record of a finding; its probabilities are those of the tags of its weakest word."""
         suggested = self.suggested[row]
-        number = self.spec.labels.index(suggested[weakest - int(self.borders[row])])
+        numbers = [self.spec.labels.index(suggested[word]) for word in (words - self.borders[row]).tolist()]
         return self._sentence(row, kind) | {
-            "label": self._marked(row, start, end),
-            "suggested": self._marked(row, start, end, suggested),
-            "probability": round(float(self.probabilities[weakest, self.tags[weakest]]), 4),
-            "probability_of_suggested": round(float(self.probabilities[weakest, number]), 4),
+            "label": marked_words(self.sentences[row], self.spec.scheme, start, end),
+            "suggested": marked_words(self.sentences[row], self.spec.scheme, start, end, suggested),
+            "probability": round(float(self.probabilities[words, self.tags[words]].mean()), 4),
+            "probability_of_suggested": round(float(self.probabilities[words, numbers].mean()), 4),
             "other": f"word {end}" if end - start == 1 else f"words {start + 1} to {end}",
             "words": (start, end),
+            "change": " ".join([str(start + 1), *suggested[start:end]]),
         }
 
     def _sentence(self, row: int, kind: str, other: str = "") -> dict[str, Any]:
         sentence, words = self.sentences[row], slice(self.borders[row], self.borders[row + 1])
-        marked = self._marked(row, 0, len(sentence.words))
+        marked = self._marked(row)
         lowest = round(float(self.probabilities[words][np.arange(len(sentence.words)), self.tags[words]].min()), 4)
         return {
             "row": row + 1,
@@ -184,8 +173,12 @@ class TagsAudited:
             "probability": lowest,
             "probability_of_suggested": lowest,
             "other": other,
-            "text": sentence.text or " ".join(sentence.words),
+            "text": text_of_sentence(sentence),
         }
+
+    def _marked(self, row: int) -> str:
+        sentence = self.sentences[row]
+        return marked_words(sentence, self.spec.scheme, 0, len(sentence.words))
 
     def corrected(self, issues: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
         """The tags of all sentences, with the suggested entities in place of those that are probably wrong."""
@@ -193,19 +186,8 @@ class TagsAudited:
         for issue in issues:
             if issue["issue"] in CORRECTED:
                 row, (start, end) = issue["row"] - 1, issue["words"]
-                tags[row] = self._replaced(tags[row], self.suggested[row], start, end)
+                tags[row] = replaced_tags(tags[row], self.suggested[row][start:end], start, self.spec.scheme)
         return tags
-
-    def _replaced(self, tags: tuple[str, ...], suggested: tuple[str, ...], start: int, end: int) -> tuple[str, ...]:
-        """The tags of a sentence with the suggested entities in some words."""
-        if not self.spec.scheme:
-            return (*tags[:start], *suggested[start:end], *tags[end:])
-        kept = [span for span in entity_spans(tags, self.spec.scheme) if not start <= span[1] < end]
-        new = [span for span in entity_spans(suggested, self.spec.scheme) if start <= span[1] < end]
-        spans = sorted([*kept, *new], key=lambda span: span[1])
-        written = scheme_tags(spans, len(tags), self.spec.scheme)
-        # In IOB1, an entity directly after another one may need another tag.
-        return (*tags[:start], *written[start : end + 1], *tags[end + 1 :])
 
     def report(
         self, systems: Mapping[str, Floats], weights: Floats, issues: Sequence[Mapping[str, Any]], seed: int
@@ -217,7 +199,7 @@ class TagsAudited:
             rows = np.asarray(drawn, dtype=np.int64)
             words = places_of(self.borders[rows], lengths[rows])
             words = words[self.judged[words]]
-            return share_of_errors(self.probabilities[words], self.tags[words]) if len(words) else 0.0
+            return share_probably_wrong(self.probabilities[words], self.tags[words]) if len(words) else 0.0
 
         rows = np.arange(len(self.sentences))
         share = errors(rows)
@@ -243,6 +225,46 @@ class TagsAudited:
             "issues": {kind: kinds.count(kind) for kind in (*named, *_OF_SENTENCES)},
             "overlaps": overlaps[:MOST_PAIRS],
         }
+
+
+def text_of_sentence(sentence: TaggedExample) -> str:
+    """The plain text of a sentence, or its words."""
+    return sentence.text or " ".join(sentence.words)
+
+
+def marked_words(sentence: TaggedExample, scheme: str, start: int, end: int, tags: Sequence[str] = ()) -> str:
+    """The words from `start` to `end` with their tags: entities in brackets with their types, or a tag after each word.
+
+    >>> sentence = TaggedExample(id="0", words=("in", "New", "York"), tags=("O", "B-LOC", "I-LOC"))
+    >>> marked_words(sentence, "IOB2", 0, 3), marked_words(sentence, "IOB2", 1, 3, ["O"] * 3)
+    ('in [New York LOC]', 'New York')
+
+    Args:
+        tags: of all its words; by default, those that it has.
+    """
+    words, tags = list(sentence.words), tags or sentence.tags or ()
+    if not scheme:
+        words = [f"{word}/{tag}" for word, tag in zip(words, tags, strict=True)]
+    for kind, first, past in entity_spans(tags, scheme) if scheme else ():
+        words[first] = f"[{words[first]}"
+        words[past - 1] += f" {kind}]" if kind else "]"
+    return " ".join(words[start:end])
+
+
+def replaced_tags(tags: Sequence[str], new: Sequence[str], start: int, scheme: str) -> tuple[str, ...]:
+    """The tags of a sentence with other ones from a word on, in which no entity of either begins before or ends after.
+
+    >>> replaced_tags("O I-LOC I-LOC".split(), ["I-LOC"], 0, "IOB1")
+    ('I-LOC', 'B-LOC', 'I-LOC')
+    """
+    end = start + len(new)
+    if not scheme:
+        return (*tags[:start], *new, *tags[end:])
+    kept = [span for span in entity_spans(tags, scheme) if not start <= span[1] < end]
+    added = [(kind, start + first, start + past) for kind, first, past in entity_spans(new, scheme)]
+    written = scheme_tags(sorted([*kept, *added], key=lambda span: span[1]), len(tags), scheme)
+    # In IOB1, an entity directly after another one may need another tag.
+    return (*tags[:start], *written[start : end + 1], *tags[end + 1 :])
 
 
 def _kind(ours: Sequence[Span], theirs: Sequence[Span]) -> str:

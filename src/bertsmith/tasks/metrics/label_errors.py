@@ -81,6 +81,15 @@ def share_of_errors(probabilities: Floats, labels: Ints) -> float:
     return float(1.0 - np.trace(joint) / len(labels))
 
 
+def share_probably_wrong(probabilities: Floats, labels: Ints) -> float:
+    """The share of examples whose label is probably wrong.
+
+    Where most examples have one label, such as words outside of entities, it is nearer to the share of errors than
+    `share_of_errors`, which takes every example without a confident label for one like the others of its label.
+    """
+    return float(probably_wrong(probabilities, labels, confident_labels(probabilities, labels)).mean())
+
+
 def normalized_margins(probabilities: Floats, labels: Ints) -> Floats:
     """The probability of the label that an example has, less the highest one of the others, [E]; low where it is wrong.
 

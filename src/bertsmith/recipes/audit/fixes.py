@@ -1,0 +1,111 @@
+"""The corrections of an audit that a person has looked at: the rows that are left in its issues.csv.
+
+A row is applied to the table that was audited; one whose text or label is no longer in its place is refused.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.progress import counted, quiet
+from bertsmith.recipes.audit.results import COLUMNS
+from bertsmith.recipes.audit.several import as_cell, toggled
+from bertsmith.recipes.audit.tags import CORRECTED, marked_words, replaced_tags, text_of_sentence
+from bertsmith.tasks.datasets.cells import show_columns
+from bertsmith.tasks.datasets.examples import TaggedExample, TextExample
+from bertsmith.tasks.datasets.file_text import quoted
+from bertsmith.tasks.datasets.labels import labels_of, listed
+from bertsmith.tasks.datasets.tables import read_table
+from bertsmith.tasks.datasets.values import brief
+from bertsmith.tasks.specs.task import TaskSpec
+
+
+class Fix(NamedTuple):
+    """A row of an issues.csv with a correction.
+
+    Attributes:
+        location: of the row in the file.
+        row: of the table, from 0.
+    """
+
+    location: str
+    row: int
+    values: Mapping[str, str]
+
+    def require_same(self, text: str, label: str) -> None:
+        """Refuses a correction of a row that has another text or another label by now."""
+        for column, value in (("text", text), ("label", label)):
+            if self.values[column].split() != value.split():
+                raise InputError.at(
+                    self.location, f"the {column} of row {self.row + 1} of the table, {brief(value)}",
+                    brief(self.values[column]), "the table has changed since its audit: audit it again",
+                )  # fmt: skip
+
+
+def read_fixes(path: Path, count: int) -> list[Fix]:
+    """The rows of an issues.csv whose labels are to be corrected.
+
+    Args:
+        count: the rows of the table.
+    """
+    with quiet():
+        rows = list(read_table(path))
+    missing = [name for name in COLUMNS if name not in rows[0].values]
+    if missing:
+        raise InputError(
+            expected=f"the columns of an issues.csv in {quoted(path)}, among them {listed(missing)}",
+            found=show_columns(list(rows[0].values)),
+            fix="name the issues.csv of an audit of the table",
+        )
+    fixes = []
+    for row in rows:
+        if row.values["issue"] in CORRECTED:
+            number = row.values["row"]
+            if not (number.isdecimal() and 1 <= int(number) <= count):
+                fix = "the table has changed since its audit: audit it again"
+                raise InputError.at(row.location, f"one of the {counted(count, 'row')} of the table", number, fix)
+            fixes.append(Fix(row.location, int(number) - 1, row.values))
+    if not fixes:
+        fix = "leave the rows to correct in the file"
+        raise InputError(expected=f"rows with a correction in {quoted(path)}", found="none", fix=fix)
+    return fixes
+
+
+def fixed_cells(spec: TaskSpec, examples: Sequence[TextExample], fixes: Sequence[Fix]) -> dict[str, str]:
+    """The corrected labels of texts by their locations, as cells."""
+    cells, changes = dict[str, str](), dict[int, set[str]]()
+    for fix in fixes:
+        example = examples[fix.row]
+        several = spec.multi_label
+        label = as_cell(toggled(spec.labels, labels_of(example))) if several else str(example.label)
+        fix.require_same(" | ".join(example.texts), label)
+        name = fix.values["change" if several else "suggested"]
+        if name not in spec.labels:
+            known = listed(map(brief, spec.labels))
+            raise InputError.at(fix.location, f"a label of the table, {known}", brief(name), "correct the row")
+        if several:
+            changes.setdefault(fix.row, set()).add(name)
+        else:
+            cells[example.location] = name
+    for row, names in changes.items():
+        cells[examples[row].location] = as_cell(toggled(spec.labels, labels_of(examples[row]), names))
+    return cells
+
+
+def fixed_tags(spec: TaskSpec, sentences: Sequence[TaggedExample], fixes: Sequence[Fix]) -> list[tuple[str, ...]]:
+    """The tags of all sentences, with those of the corrections."""
+    result = [sentence.tags or () for sentence in sentences]
+    for fix in fixes:
+        sentence = sentences[fix.row]
+        first, *tags = fix.values["change"].split()
+        start = int(first) - 1 if first.isdecimal() else -1
+        end = start + len(tags)
+        if not tags or not 0 <= start < end <= len(sentence.words) or not set(tags) <= set(spec.labels):
+            raise InputError.at(
+                fix.location, f"the first word and tags of the table, such as '3 {spec.labels[-1]}'",
+                brief(fix.values["change"]), "correct the column 'change'",
+            )  # fmt: skip
+        fix.require_same(text_of_sentence(sentence), marked_words(sentence, spec.scheme, start, end))
+        result[fix.row] = replaced_tags(result[fix.row], tags, start, spec.scheme)
+    return result
