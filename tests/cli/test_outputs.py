@@ -26,7 +26,7 @@ INPUTS = {
     "texts", "vocab", "evaluation", "evaluation_files", "corpus", "folder", "model_vocabulary",
     "runs", "train", "dev", "data", "test", "passages", "queries",
     "judgements", "changes", "text", "fit_on", "source", "api_key_file", "folders", "model", "init", "file",
-    "continue_on", "vectors", "pairs", "stories", "facts", "models", "general", "unlabelled", "logits",
+    "continue_on", "vectors", "pairs", "stories", "facts", "models", "general", "unlabelled", "logits", "fix", "negatives_from",
     "segments", "events", "words", "sequences", "features", "tree", "codes", "examples", "glosses", "pair_model",
     "replies", "calibrate", "on", "ids", "indexes", "index_key_file",
 }  # fmt: skip
