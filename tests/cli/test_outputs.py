@@ -26,9 +26,9 @@ INPUTS = {
     "texts", "vocab", "evaluation", "evaluation_files", "corpus", "folder", "model_vocabulary",
     "runs", "train", "dev", "data", "test", "passages", "queries",
     "judgements", "changes", "text", "fit_on", "source", "api_key_file", "folders", "model", "init", "file",
-    "continue_on", "vectors", "pairs", "stories", "facts", "models", "general", "unlabelled", "logits", "fix", "negatives_from",
+    "continue_on", "vectors", "pairs", "stories", "facts", "models", "general", "unlabelled", "logits",
     "segments", "events", "words", "sequences", "features", "tree", "codes", "examples", "glosses", "pair_model",
-    "replies", "calibrate", "on", "ids", "indexes", "index_key_file",
+    "replies", "calibrate", "on", "ids", "indexes", "index_key_file", "fix", "negatives_from",
 }  # fmt: skip
 # The index itself, which they read or extend.
 CHANGED = {("index remove", "index"), ("index compact", "index"), ("index export", "index")}
