@@ -267,7 +267,7 @@ def test_the_page_about_serving_tells_the_bounds() -> None:
         width=768,
         labels=("yes", "no"),
         max_answers=TaskSettings().n_best,
-        max_entities=(0, 0),
+        max_entities=(0, 0, False),
         tokenizer=SimpleNamespace(vocabulary=SimpleVocabulary(special)),
         attention_maps=12 * 12,
     )

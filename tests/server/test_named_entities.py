@@ -6,6 +6,7 @@ import pytest
 
 import bertsmith
 from bertsmith import Model
+from checkpoints.gliner_folders import write_gliner
 from server.asgi import Client
 from server.test_records import serve
 from tasks.test_named_entities import TEXT, folder
@@ -36,6 +37,24 @@ def test_labels_of_a_request_are_answered_as_by_the_library(models: dict[str, Mo
         assert (await client.post("/tag", {"texts": [TEXT], "threshold": 1})).json["predictions"][0]["entities"] == []
 
     serve(models, script)
+
+
+def test_long_texts_are_answered_where_entities_share_no_words(tmp_path: Path) -> None:
+    """Then an answer is no longer than the text, although an entity may have any number of words."""
+    model = bertsmith.load(write_gliner(tmp_path / "model", mode="token_level"), device="cpu")
+    text = "anna was in oslo and it was a good film . " * 30
+
+    async def script(client: Client) -> None:
+        body = {"texts": [text], "labels": ["who", "where"], "threshold": 0.4}
+        reply = await client.post("/tag", body)
+        assert reply.status == 200, reply.error
+        (shown,) = reply.json["predictions"]
+        (answer,) = model.tag([text], ["who", "where"], threshold=0.4)
+        assert [(e["type"], e["text"]) for e in shown["entities"]] == [(e.type, e.text) for e in answer.entities]
+        refused = await client.post("/tag", {**body, "overlap": "any"})
+        assert refused.status == 413, refused.error
+
+    serve({"names": model}, script, max_held=2**24)
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ class Model:
         max_length: maximum tokens of a row for the head; longer texts are truncated or read in windows.
         embed_length: tokens of a text that `embed` reads; 0 for a model without an encoder.
         max_question, max_answers: tokens of a question that `answer` reads, candidates that it keeps; else 0.
-        max_entities: of a model whose entities may share words, the most for each word, and the words of the longest.
+        max_entities: of entities that may share words: the most for each word, words of the longest, if so by default.
         max_texts, max_written: the texts that `generate` gives for a source, the most pieces of all of them; else 0.
         reads_backward: whether `complete` continues texts at their beginning.
         pair: whether `classify` or `score` takes pairs; None if it takes both, or has neither method.
@@ -154,7 +154,7 @@ class Model:
         of_questions = spec.settings if spec is not None and spec.kind == "span" else None
         self.max_question: int = 0 if of_questions is None else of_questions.max_question
         self.max_answers: int = 0 if of_questions is None else of_questions.n_best
-        self.max_entities: tuple[int, int] = (0, 0) if predictor is None else predictor.task.max_entities
+        self.max_entities = (0, 0, False) if predictor is None else predictor.task.max_entities
         writes = spec.settings if spec is not None and spec.kind == GENERATION else None
         self.max_texts: int = 0 if writes is None else writes.answers
         self.max_written: int = 0 if writes is None else writes.answers * writes.max_target_length

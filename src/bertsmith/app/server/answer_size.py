@@ -125,12 +125,18 @@ def endings(questions: Sequence[tuple[str, Sequence[str]]]) -> AnswerSize:
     return AnswerSize(sum(_ITEM + sum(_LABEL + 3 * _json(ending) for ending in endings) for _, endings in questions))
 
 
-def words(model: "Model", texts: Sequence[Any], named: Sequence[str] = ()) -> AnswerSize:
-    """The size of the tags and entities of words; a word has at least one token."""
+def words(model: "Model", texts: Sequence[Any], named: Sequence[str] = (), overlap: str | None = None) -> AnswerSize:
+    """The size of the tags and entities of words; a word has at least one token.
+
+    Args:
+        named: the labels that the request names.
+        overlap: which entities may share words, if the request says so.
+    """
     longest = max(map(_json, (*model.labels, *named)), default=0)
-    most, words_of_longest = model.max_entities
+    most, words_of_longest, share_words = model.max_entities
     if most:
-        texts_of_entities = 3 * most * words_of_longest * _json_of(texts)
+        share_words = share_words if overlap is None else overlap != "none"
+        texts_of_entities = 3 * (most * words_of_longest if share_words else 1) * _json_of(texts)
         return AnswerSize(len(texts) * _ITEM + texts_of_entities, _WORD + most * (_ENTITY + 4 * longest))
     return AnswerSize(len(texts) * _ITEM + 3 * _json_of(texts), _WORD + 4 * longest)
 

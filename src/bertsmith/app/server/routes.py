@@ -257,7 +257,7 @@ async def tag(service: Service, request: Request, body: schemas.TagAsked) -> Lis
     """The entities of each text, and the tag of each word."""
     host, ability = service.hosts.find(body.model, "tag")
     pairs = body.pairs or ()
-    size = answer_size.words(host.model, body.texts, [name for name, _ in pairs])
+    size = answer_size.words(host.model, body.texts, [name for name, _ in pairs], body.overlap)
     work = await service.work(request, host, ability, body.texts, size, body.options, others=pairs)
     return listed(host, work, map(_tags, work.answers), small=sum(len(tags.words) for tags in work.answers))
 

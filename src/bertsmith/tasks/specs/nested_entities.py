@@ -38,7 +38,7 @@ from bertsmith.tasks.specs.sentence_windows import (
     tagged,
     tokenized_words,
 )
-from bertsmith.tasks.specs.settings import ANY, MOST_ENTITIES
+from bertsmith.tasks.specs.settings import ANY, MOST_ENTITIES, NONE
 from bertsmith.tasks.specs.tagging import entity_of
 from bertsmith.tasks.specs.task import ENTITIES, SEEN, TaskSpec, TaskWithLoss
 from bertsmith.text.tokenizers.encoded import Encoded, offsets_of, places_of
@@ -68,7 +68,7 @@ class EntitiesTask(TaskWithLoss):
 
     def __init__(self, spec: TaskSpec) -> None:
         super().__init__(spec)
-        self.max_entities = MOST_ENTITIES, spec.settings.entity_words
+        self.max_entities = MOST_ENTITIES, spec.settings.entity_words, spec.settings.overlap != NONE
 
     @property
     def head(self) -> "Head":

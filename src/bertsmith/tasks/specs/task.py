@@ -300,7 +300,8 @@ class Task(abc.ABC):
     settings_used: ClassVar[frozenset[str]]
     # Whether the steps of an epoch are counted by examples although windows are trained separately.
     epochs_count_examples: ClassVar[bool] = False
-    max_entities: tuple[int, int] = (0, 0)  # for each word, and the words of the longest; of those that may share words
+    # Of entities that may share words: the most for each word, words of the longest, whether they do unless asked.
+    max_entities: tuple[int, int, bool] = (0, 0, False)
     weighs_examples: ClassVar[bool] = False  # whether its loss knows weights of examples
 
     def __init__(self, spec: TaskSpec) -> None:
