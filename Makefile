@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 LIGHT := .venv-light
 
-.PHONY: help install demo test test-times test-avx2 test-default test-slow test-light check docs bench gpu format clean
+.PHONY: help install release demo test test-times test-avx2 test-default test-slow test-light check docs bench gpu format clean
 
 help: ## this list
 	@awk -F ':.* ## ' '/^[a-z-]+:.* ## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -114,6 +114,11 @@ format: $(INSTALLED) ## fixes what a program can fix, rewrites docs/commands.md 
 	$(BIN)/ruff format .
 	$(BIN)/python tools/command_reference.py
 	$(BIN)/python tools/speed_table.py
+
+# The archives of the last commit, in dist/; RELEASE="--python python3.13" also installs the wheel and tries it there.
+release: $(INSTALLED) ## wheel and source distribution in dist/, built twice, the same bytes (needs a network)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt 'twine>=6'
+	$(BIN)/python tools/release.py $(RELEASE)
 
 clean: ## removes .venv and what the tools leave
 	rm -rf $(VENV) $(LIGHT) .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info build dist
