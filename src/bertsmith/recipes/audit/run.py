@@ -20,9 +20,9 @@ Letters: E examples, U unlabelled rows, K labels.
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -53,7 +53,7 @@ from bertsmith.recipes.audit.request import AuditRequest
 from bertsmith.recipes.audit.results import require_names, write_corrected, write_issues, write_page
 from bertsmith.recipes.audit.several import SeveralAudited, two_answers
 from bertsmith.recipes.audit.tags import CORRECTED, TagsAudited
-from bertsmith.tasks.datasets.examples import Example, TaggedExample, TextExample
+from bertsmith.tasks.datasets.examples import TaggedExample, TextExample
 from bertsmith.tasks.datasets.labels import are_hardly_shared, labels_of, listed
 from bertsmith.tasks.datasets.tables import read_elsewhere
 from bertsmith.tasks.datasets.tagged_copies import tagged_copy
@@ -156,28 +156,27 @@ def audit_labels(request: AuditRequest) -> Audit:
             return _of_tags(request, run, folder, spec, data, folds)
         if spec.multi_label:
             return _of_several(request, run, folder, spec, data, folds)
-        examples = cast("Sequence[TextExample]", data.train)
-        labels = _numbers(spec, examples)
-        judged = _judged(spec, labels, folds)
-        dev = [] if request.dev is None else _texts(spec, local_path(request.dev), request)
-        unlabelled = _unlabelled(request, spec, examples)
-        systems = _systems_of_run(request, spec, examples)
-        _start(run, request, spec, data)
-        features = _features(request, folder, spec, [*examples, *unlabelled], without_bag=BAG in systems)
-        for part in features:
-            systems[part.name] = part.out_of_fold(spec, labels, folds, request.seed)
-        weights = mixture_weights(list(systems.values()), labels)
-        probabilities: Floats = np.average(list(systems.values()), axis=0, weights=weights)
-        confident = np.where(judged, confident_labels(probabilities, labels), NO_LABEL)
-        table = Audited(spec=spec, examples=examples, labels=labels, probabilities=probabilities, confident=confident)
-        vectors = next((part.inputs[: len(examples)] for part in features if part.name == VECTORS), None)
-        issues = issues_of(table, request.near, dev, vectors)
-        report = _report(table, systems, weights, judged, issues, request.seed)
-        suggested = {issue["location"]: issue["suggested"] for issue in issues if issue["issue"] == WRONG}
-        write_corrected(run.path, local_path(request.table), request.part(ColumnSettings), suggested)
-        if unlabelled:
-            report |= _next(run.path, request, table, features, weights, folds, unlabelled)
-        return _written(run, report, issues)
+        return _of_texts(request, run, folder, spec, data, folds)
+
+
+def _of_texts(
+    request: AuditRequest, run: Run, folder: ModelFolder | None, spec: TaskSpec, data: TaskData, folds: Ints
+) -> Audit:
+    """The audit of texts with one label each."""
+    examples = cast("Sequence[TextExample]", data.train)
+    labels = _numbers(spec, (str(example.label) for example in examples))
+    judged = _judged(spec, labels, folds)
+    unlabelled = _unlabelled(request, spec, examples)
+    made = _predicted(request, run, folder, spec, data, labels, folds, unlabelled)
+    confident = np.where(judged, confident_labels(made.probabilities, labels), NO_LABEL)
+    table = Audited(spec=spec, examples=examples, labels=labels, probabilities=made.probabilities, confident=confident)
+    issues = issues_of(table, request.near, made.dev, made.vectors)
+    report = _report(table, made.systems, made.weights, judged, issues, request.seed)
+    suggested = {issue["location"]: issue["suggested"] for issue in issues if issue["issue"] == WRONG}
+    write_corrected(run.path, local_path(request.table), request.part(ColumnSettings), suggested)
+    if unlabelled:
+        report |= _next(run.path, request, table, made.features, made.weights, folds, unlabelled)
+    return _written(run, report, issues)
 
 
 def _of_several(
@@ -185,24 +184,15 @@ def _of_several(
 ) -> Audit:
     """The audit of texts with several labels."""
     examples, columns = cast("Sequence[TextExample]", data.train), request.part(ColumnSettings)
-    require_names(local_path(request.table), columns, {example.location: labels_of(example) for example in examples})
+    _require_names(request, examples)
     has = label_matrix((labels_of(example) for example in examples), spec.labels).astype(np.int64)
     judged = np.array([len(np.unique(folds[column == 1])) > 1 for column in has.T])
     _require_judged(spec, judged)
-    dev = [] if request.dev is None else _texts(spec, local_path(request.dev), request)
-    systems = _systems_of_run(request, spec, examples)
-    _start(run, request, spec, data)
-    features = _features(request, folder, spec, examples, without_bag=BAG in systems)
-    systems |= {part.name: part.out_of_fold(spec, has, folds, request.seed) for part in features}
-    answers = [two_answers(part.ravel()) for part in systems.values()]
-    weights = mixture_weights(answers, has.ravel())
-    chances: Floats = np.average(list(systems.values()), axis=0, weights=weights)
-    table = SeveralAudited(spec=spec, examples=examples, has=has, chances=chances, judged=judged)
-    vectors = next((part.inputs for part in features if part.name == VECTORS), None)
-    issues = table.issues(request.near, dev, vectors)
-    report = table.report(systems, weights, issues, request.seed)
+    made = _predicted(request, run, folder, spec, data, has, folds)
+    table = SeveralAudited(spec=spec, examples=examples, has=has, chances=made.probabilities, judged=judged)
+    issues = table.issues(request.near, made.dev, made.vectors)
     write_corrected(run.path, local_path(request.table), columns, table.corrected(issues))
-    return _written(run, report, issues)
+    return _written(run, table.report(made.systems, made.weights, issues, request.seed), issues)
 
 
 def _of_tags(
@@ -213,24 +203,68 @@ def _of_tags(
     if len(spec.labels) == 1:
         fix = "name the column of tags with --tag-column, or another file"
         raise InputError(expected="at least two different tags in the table", found=repr(spec.labels[0]), fix=fix)
-    numbers = {label: number for number, label in enumerate(spec.labels)}
-    tags = np.array([numbers[tag] for sentence in sentences for tag in sentence.tags or ()], dtype=np.int64)
+    tags = _numbers(spec, (tag for sentence in sentences for tag in sentence.tags or ()))
     of_words = np.repeat(folds, [len(sentence.words) for sentence in sentences])
     judged = _judged(spec, tags, of_words)
-    dev = [] if request.dev is None else _texts(spec, local_path(request.dev), request)
-    systems = _systems_of_run(request, spec, sentences)
-    _start(run, request, spec, data)
-    features = [word_features(sentences)]
-    if folder is not None:
-        features.append(vector_features(spec, sentences, folder, request.device))
-    systems |= {part.name: part.out_of_fold(spec, tags, of_words, request.seed) for part in features}
-    weights = mixture_weights(list(systems.values()), tags)
-    probabilities: Floats = np.average(list(systems.values()), axis=0, weights=weights)
-    table = TagsAudited(spec=spec, sentences=sentences, tags=tags, probabilities=probabilities, judged=judged)
-    vectors = next((part.inputs for part in features if part.name == VECTORS), None)
-    issues = table.issues(request.near, dev, vectors)
+    made = _predicted(request, run, folder, spec, data, tags, of_words)
+    table = TagsAudited(spec=spec, sentences=sentences, tags=tags, probabilities=made.probabilities, judged=judged)
+    issues = table.issues(request.near, made.dev, made.vectors)
     _write_tags(run, request, sentences, table.corrected(issues))
-    return _written(run, table.report(systems, weights, issues, request.seed), issues)
+    return _written(run, table.report(made.systems, made.weights, issues, request.seed), issues)
+
+
+class _Predicted(NamedTuple):
+    """The predictions for a table.
+
+    Attributes:
+        dev: the examples of --dev.
+        systems: the probabilities of each model, [E, K], by its name.
+        weights: of the models, [S].
+        probabilities: their weighted mean, [E, K].
+    """
+
+    dev: Sequence[TextExample]
+    features: Sequence[Features]
+    systems: Mapping[str, Floats]
+    weights: Floats
+    probabilities: Floats
+
+    @property
+    def vectors(self) -> Any:
+        """The vectors of the labelled examples, [E, D]; None without a model."""
+        part = next((part for part in self.features if part.name == VECTORS), None)
+        return None if part is None else part.inputs[: len(self.probabilities)]
+
+
+def _predicted(
+    request: AuditRequest,
+    run: Run,
+    folder: ModelFolder | None,
+    spec: TaskSpec,
+    data: TaskData,
+    labels: Ints,
+    folds: Ints,
+    others: Sequence[TextExample] = (),
+) -> _Predicted:
+    """The predictions of all models, each by fits to the other folds; writes the record once all inputs are read.
+
+    Args:
+        labels: numbers, [E], or 0 and 1 for each of several labels, [E, K].
+        others: unlabelled texts.
+    """
+    dev = [] if request.dev is None else _texts(spec, local_path(request.dev), request)
+    systems = {} if request.run is None else of_run(Path(request.run), spec, data.train, request.device)
+    _start(run, request, spec, data)
+    examples: Any = [*data.train, *others]
+    features = [word_features(examples)] if spec.kind == TAGGING else []
+    if spec.kind != TAGGING and BAG not in systems:
+        features = [bag_features(spec, examples)]
+    if folder is not None:
+        features.append(vector_features(spec, examples, folder, request.device))
+    systems |= {part.name: part.out_of_fold(spec, labels, folds, request.seed) for part in features}
+    answers = [two_answers(part.ravel()) if spec.multi_label else part for part in systems.values()]
+    weights = mixture_weights(answers, labels.ravel())
+    return _Predicted(dev, features, systems, weights, np.average(list(systems.values()), axis=0, weights=weights))
 
 
 def _fixed(request: AuditRequest, run: Run, spec: TaskSpec, data: TaskData) -> Audit:
@@ -243,6 +277,8 @@ def _fixed(request: AuditRequest, run: Run, spec: TaskSpec, data: TaskData) -> A
         _start(run, request, spec, data)
         _write_tags(run, request, examples, tags)
     else:
+        if spec.multi_label:
+            _require_names(request, examples)
         cells = fixed_cells(spec, examples, fixes)
         _start(run, request, spec, data)
         write_corrected(run.path, local_path(request.table), request.part(ColumnSettings), cells)
@@ -262,11 +298,6 @@ def _write_tags(
         encoding=columns.encoding,
     )  # fmt: skip
     write_text(run.path / f"corrected{ending}", text)
-
-
-def _systems_of_run(request: AuditRequest, spec: TaskSpec, examples: Sequence[Example]) -> dict[str, Floats]:
-    """The probabilities of the run of --run, by the name of its model; none without it."""
-    return {} if request.run is None else of_run(Path(request.run), spec, examples, request.device)
 
 
 def _start(run: Run, request: AuditRequest, spec: TaskSpec, data: TaskData) -> None:
@@ -323,10 +354,16 @@ def _require_shared(request: AuditRequest, spec: TaskSpec, count: int) -> None:
         )
 
 
-def _numbers(spec: TaskSpec, examples: Sequence[TextExample]) -> Ints:
-    """The numbers of the labels, [E]."""
+def _numbers(spec: TaskSpec, labels: Iterable[str]) -> Ints:
+    """The numbers of labels, [E]."""
     number = {label: index for index, label in enumerate(spec.labels)}
-    return np.array([number[str(example.label)] for example in examples], dtype=np.int64)
+    return np.array([number[label] for label in labels], dtype=np.int64)
+
+
+def _require_names(request: AuditRequest, examples: Sequence[TextExample]) -> None:
+    """Refuses a table without names of several labels, which a corrected one could not keep."""
+    labels = {example.location: labels_of(example) for example in examples}
+    require_names(local_path(request.table), request.part(ColumnSettings), labels)
 
 
 def _judged(spec: TaskSpec, labels: Ints, folds: Ints) -> npt.NDArray[np.bool_]:
@@ -383,25 +420,6 @@ def _unlabelled(request: AuditRequest, spec: TaskSpec, examples: Sequence[TextEx
 def _digests(request: AuditRequest) -> dict[str, str]:
     files = {"dev": request.dev, "unlabelled": request.unlabelled, "fix": request.fix}
     return {name: digest_file(local_path(file)) for name, file in files.items() if file is not None}
-
-
-def _features(
-    request: AuditRequest,
-    folder: ModelFolder | None,
-    spec: TaskSpec,
-    examples: Sequence[TextExample],
-    *,
-    without_bag: bool,
-) -> list[Features]:
-    """What the models read of labelled and unlabelled rows.
-
-    Args:
-        without_bag: the predictions of a bag of words are known.
-    """
-    features = [] if without_bag else [bag_features(spec, examples)]
-    if folder is not None:
-        features.append(vector_features(spec, examples, folder, request.device))
-    return features
 
 
 def _next(
