@@ -12,16 +12,20 @@ import torch
 import bertsmith
 from bertsmith.base.core.errors import BertsmithError, ConfigError
 from bertsmith.inference.vectors.loading import load_token_embedder
+from bertsmith.models.checkpoints import huggingface
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.heads import token_similarities
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.parts.batch import Batch, Read
+from bertsmith.recipes.finetuning import base_model
 from bertsmith.recipes.finetuning.baselines import LINES_FILE
 from bertsmith.recipes.finetuning.settings import FinetuningSettings
 from bertsmith.recipes.finetuning.vector_workload import VectorTraining
+from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.specs import similarity
 from bertsmith.tasks.specs.kinds import task_for
-from bertsmith.tasks.specs.task import Task
+from bertsmith.tasks.specs.task import Task, TaskSpec
 from bertsmith.tasks.specs.vector_gold import vector_spec
 from finetuning.cached_gradients import assert_cached_as_whole
 from finetuning.test_sparse_vectors import prepared
@@ -183,6 +187,82 @@ def test_a_form_of_vectors_that_is_unknown_is_refused_in_one_line(form: object, 
     (tmp_path / "model" / "bertsmith.json").write_text(json.dumps(described))
     with pytest.raises(ConfigError, match="unknown form of vectors"):
         load_any(tmp_path / "model")
+
+
+@pytest.fixture(scope="module", params=["marked", "prompted"])
+def expanded(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """A run whose queries are filled up, with the markers of ColBERT or prompts in front of texts."""
+    folder, patch = tmp_path_factory.mktemp("expanded"), pytest.MonkeyPatch()
+    if request.param == "marked":  # by pieces that the small vocabulary has
+        for module in (base_model, similarity, huggingface):
+            patch.setattr(module, "MARKERS", ("##s", "##n"))
+    records = [
+        {"anchor": example.first, "positive": example.second} for example in examples_of("vectors of partners", 24)
+    ]
+    (folder / "pairs.jsonl").write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
+    options = {} if request.param == "marked" else {"query_prompt": "who ? "}
+    bertsmith.finetune(
+        write_base_model(folder / "base"), "pairs", folder / "run", train=folder / "pairs.jsonl",
+        dev=folder / "pairs.jsonl", vectors="tokens", widths="12", query_length=9, seeds=1, epochs=1, precision="fp32",
+        baselines=False, **options,
+    )  # fmt: skip
+    yield folder
+    patch.undo()
+
+
+@pytest.mark.usefixtures("quiet_transformers")
+@pytest.mark.filterwarnings("ignore")
+def test_expanded_queries_have_the_vectors_of_sentence_transformers_and_of_the_training(expanded: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    folder = expanded / "run" / "model"
+    theirs, ours = library.MultiVectorEncoder(str(folder), device="cpu"), load_token_embedder(folder, device="cpu")
+    texts = ["anna rome", "the film . ?", "good " * 40]
+    queries, documents = ours.queries(texts), ours.documents(texts)
+    assert queries.lengths.tolist() == [9, 9, 9]
+    for matrix, of_side in (
+        (queries, theirs.encode_query(texts, convert_to_numpy=True)),
+        (documents, theirs.encode_document(texts, convert_to_numpy=True)),
+    ):
+        assert matrix.lengths.tolist() == list(map(len, of_side))
+        np.testing.assert_allclose(matrix.vectors, np.concatenate(of_side), atol=1e-5)
+    scores = bertsmith.evaluate(folder, expanded / "pairs.jsonl", device="cpu").scores
+    reported = json.loads((expanded / "run" / "report.json").read_text())["scores"]
+    assert scores == pytest.approx({name: score["mean"] for name, score in reported.items()})
+
+
+def test_rows_of_expanded_queries_in_training_are_those_of_the_folder(expanded: Path) -> None:
+    folder = load_any(expanded / "run" / "model")
+    assert folder.metadata.spec is not None
+    task, tokenizer = task_for(TaskSpec.from_dict(folder.metadata.spec, "the folder")), folder.require_tokenizer()
+    examples = [TextExample(id=text, first=text, second="anna . ?") for text in ("the film " * 9, "film")]
+    for training in (False, True):
+        features = task.encode(examples, tokenizer, training=training)
+        assert features.lengths.tolist()[::2] == [9, 9]
+        assert (features.rows.cut_by_row > 0).tolist() == [True, False, False, False]
+        assert features.unseen is not None
+        assert (features.unseen > 0).tolist() == [False, False, True, False]
+        filling = features.rows.row(2)[0][-int(features.unseen[2]) :]
+        assert set(filling.tolist()) == {tokenizer.vocabulary.mask_id}
+        assert features.read_per_row.tolist()[::2] == [9, 9], "tokens that fill a query up have vectors"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"vectors": "dense", "query_length": 9}, "`query_length` needs `vectors=.tokens.`; add it"),
+        ({"vectors": "tokens", "query_length": 3}, "a query length from 4 to 128, the maximum tokens per row; found 3"),
+        ({"vectors": "tokens", "query_length": 99, "max_length": 64}, "from 4 to 64, .* found 99"),
+    ],
+)
+def test_a_length_of_queries_that_does_not_fit_is_refused_in_one_line(
+    tmp_path: Path, options: dict[str, object], expected: str
+) -> None:
+    (tmp_path / "pairs.jsonl").write_text('{"anchor": "anna", "positive": "rome"}\n' * 4, encoding="utf-8")
+    with pytest.raises(ConfigError, match=expected):
+        bertsmith.finetune(
+            write_base_model(tmp_path / "base"), "pairs", tmp_path / "run", train=tmp_path / "pairs.jsonl",
+            dev=tmp_path / "pairs.jsonl", seeds=1, epochs=1, **options,
+        )  # fmt: skip
 
 
 def test_a_training_that_is_killed_resumes_to_the_same_bytes(tmp_path: Path) -> None:

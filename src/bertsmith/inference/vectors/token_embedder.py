@@ -21,8 +21,8 @@ from bertsmith.tasks.encoding.row_encoder import RowEncoder
 from bertsmith.tasks.encoding.units import Ints
 from bertsmith.tasks.metrics.token_vectors import TokenMatrix
 from bertsmith.tasks.metrics.vectors import unit
-from bertsmith.text.tokenizers.encoded import Encoded, offsets_of
-from bertsmith.text.tokenizers.pack import PackedRows, pack_rows, require_positions
+from bertsmith.text.tokenizers.encoded import Encoded
+from bertsmith.text.tokenizers.pack import filled_rows, pack_rows, require_positions
 
 Vectors = npt.NDArray[np.float32]
 
@@ -100,8 +100,7 @@ class TokenEmbedder(Embedder):
         encoded = self.encoder.tokenizer.encode_batch([rest + text for text in texts], special_tokens="own")
         if marker is None:
             return encoded
-        marks = np.full(len(encoded), marker, dtype=encoded.ids.dtype)
-        return Encoded(np.insert(encoded.ids, encoded.offsets[:-1], marks), offsets_of(encoded.lengths + 1))
+        return encoded.after(np.full(len(encoded), marker))
 
     def of_encoded(self, encoded: Encoded, side: TextSide) -> tuple[TokenMatrix, Ints]:
         """The vectors of texts that are encoded, prefix included, and the tokens truncated from each, int64 [N]."""
@@ -118,7 +117,7 @@ class TokenEmbedder(Embedder):
         cut, unseen = rows.cut_by_row.astype(np.int64), None
         expansion = self.recipe.expansion
         if expansion is not None and side is self.recipe.queries:
-            rows, added = _expanded(rows, expansion.length, self._fill)
+            rows, added = filled_rows(rows, expansion.length, self._fill)
             unseen = None if expansion.attends or not added.any() else added
         read, lengths = None, rows.lengths.astype(np.int64)
         if side.skips and len(self._skipped):
@@ -165,12 +164,3 @@ class TokenEmbedder(Embedder):
         if marker is None or tokenizer.encode(marker, special_tokens="own").tolist() == [pieces.index(marker)]:
             return None, side.prefix
         return pieces.index(marker), side.prefix.removeprefix(marker)
-
-
-def _expanded(rows: PackedRows, length: int, fill: int) -> tuple[PackedRows, Ints]:
-    """Rows that are filled up to `length` tokens, and how many tokens each got, int64 [N]."""
-    added = np.maximum(length - rows.lengths.astype(np.int64), 0)
-    ends = np.repeat(rows.offsets[1:], added)
-    token_ids = np.insert(rows.token_ids, ends, np.int32(fill))
-    lengths = (rows.lengths + added).astype(rows.lengths.dtype)
-    return PackedRows(token_ids, np.insert(rows.segment_ids, ends, np.int32(0)), lengths, rows.cut_by_row), added

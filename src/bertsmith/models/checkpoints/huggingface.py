@@ -54,7 +54,7 @@ from bertsmith.models.model_files.static_layouts import has_table
 from bertsmith.models.model_files.tokenizer_files import lowercased, with_rules, with_segments
 from bertsmith.models.model_files.tokenizer_writing import write_tokenizer
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.head_inputs import OF_TWO_TEXTS, SKIPPED_PIECES
+from bertsmith.models.parts.head_inputs import MARKERS, OF_TWO_TEXTS, SKIPPED_PIECES
 from bertsmith.models.parts.parameter_names import ParameterNames
 from bertsmith.models.parts.part_names import TOKEN_PROJECTION
 from bertsmith.text.tokenizers.normalize import TextRules
@@ -233,6 +233,8 @@ def write_recipe_of(
             folder,
             np.asarray(projection, dtype=np.float32),
             prefixes=prompts,
+            marks=prompts == MARKERS,
+            query_length=settings.get("query_length", 0),
             max_length=longest_of(config, metadata),
             skipped=SKIPPED_PIECES,
             lacks_pooler=lacks_pooler,

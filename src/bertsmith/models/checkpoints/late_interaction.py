@@ -259,6 +259,7 @@ def write_late_recipe(
     marks: bool = False,
     max_length: int,
     skipped: tuple[str, ...],
+    query_length: int = 0,
     lacks_pooler: bool = False,
 ) -> None:
     """Writes the files that make a model folder one of PyLate, which `MultiVectorEncoder` loads as well.
@@ -267,6 +268,7 @@ def write_late_recipe(
         prefixes: texts in front of queries and of documents.
         marks: whether these are pieces of the vocabulary, which PyLate knows; it has no other texts by default.
         skipped: pieces of documents that are not compared.
+        query_length: tokens that queries are cut to and filled up to with the mask; 0: queries as they are.
         lacks_pooler: the encoder of `transformers` would have a pooler, but the folder has none.
     """
     kinds = [("", "sentence_transformers.models.Transformer"), (_FOLDER, "pylate.models.Dense.Dense")]
@@ -285,10 +287,10 @@ def write_late_recipe(
             "similarity_fn_name": "MaxSim",
             "query_prefix": prefixes[0] if marks else "",
             "document_prefix": prefixes[1] if marks else "",
-            "query_length": max_length,
+            "query_length": query_length or max_length,
             "document_length": max_length,
             "attend_to_expansion_tokens": False,
-            "do_query_expansion": False,
+            "do_query_expansion": query_length > 0,
             "skiplist_words": [*skipped],
         },
     )

@@ -23,6 +23,7 @@ READS = (
     MAX,
 )
 SKIPPED_PIECES = tuple(string.punctuation)  # of texts, where each token has a vector; these have none
+MARKERS = ("[unused0]", "[unused1]")  # pieces in front of queries and of documents, as in the original ColBERT
 VECTORS_OF_PAIR = 4
 VECTORS_OF_ROW = {PAIR: VECTORS_OF_PAIR, APART: VECTORS_OF_PAIR, CONCAT: 3}  # of the encoder's width; else one
 HIDDEN_UNITS, BLOCKS_EPSILON = 50, 1e-5  # of a head that reads "concat"; the latter of its norms

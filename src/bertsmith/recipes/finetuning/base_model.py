@@ -21,10 +21,11 @@ from bertsmith.models.heads.head_spec import (
 )
 from bertsmith.models.heads.vector_forms import DENSE, TOKEN_WIDTH, VECTOR_FORMS, VectorForm
 from bertsmith.models.model_files.metadata import OF_VECTORS, SIMILARITY
-from bertsmith.models.parts.head_inputs import ATTENTION, BILSTM, READERS
+from bertsmith.models.parts.head_inputs import ATTENTION, BILSTM, MARKERS, READERS
 from bertsmith.models.parts.part_names import TOKEN_PROJECTION
 from bertsmith.recipes.finetuning.settings import ENCODER, KEPT, PROBE, RANDOM, SHARED, FinetuningSettings
 from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.settings import TaskSettings
 from bertsmith.tasks.specs.task import BY_NAME, GENERATION, TaskSpec
 from bertsmith.tasks.task_data.spec_of_model import spec_of_head
 from bertsmith.text.tokenizers.pack import require_positions
@@ -327,12 +328,35 @@ def _with_vectors(spec: TaskSpec, settings: FinetuningSettings, folder: ModelFol
     )
     return dataclasses.replace(
         spec,
+        settings=_with_markers(spec.settings, form, folder),
         reads=reads,
         vectors=settings.vectors,
         objective=objective,
         widths=_widths(settings.widths, folder, form),
         labels=spec.labels if objective in WITH_LAYER else (),
     )
+
+
+def _with_markers(settings: TaskSettings, form: VectorForm, folder: ModelFolder) -> TaskSettings:
+    """The settings with the markers of expanded queries and of passages as their prompts, if there are no others.
+
+    Raises:
+        ConfigError: queries can be expanded neither in this form nor to this length.
+    """
+    if not settings.query_length:
+        return settings
+    require_other(form.of_tokens, "--query-length", "--vectors tokens")
+    tokenizer = folder.require_tokenizer()
+    least = tokenizer.template.num_special(1) + 2  # a marker and a piece
+    require(
+        least <= settings.query_length <= settings.max_length,
+        expected=f"a query length from {least} to {settings.max_length}, the maximum tokens per row",
+        found=settings.query_length,
+        fix="choose a value in that range, or raise --max-length",
+    )
+    if settings.query_prompt or settings.passage_prompt or not set(MARKERS) <= tokenizer.vocabulary.index.keys():
+        return settings
+    return dataclasses.replace(settings, query_prompt=MARKERS[0], passage_prompt=MARKERS[1])
 
 
 def _require_form(form: VectorForm, settings: FinetuningSettings, folder: ModelFolder) -> None:

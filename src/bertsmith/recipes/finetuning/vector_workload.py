@@ -53,6 +53,8 @@ class VectorTraining(Finetuning):
     def __init__(self, *arguments: Any, sources: Sequence[TrainingSource] = (), **named: Any) -> None:
         super().__init__(*arguments, **named)
         assert self.task.head.is_vector, "a task of vectors"
+        if self.task.spec.settings.query_length:
+            self.model.encoder.require_unseen()
         self.sources = sources
         specs = [source.spec for source in sources] or [self.task.spec]
         self._losses = [self.loss_of(spec, self.settings) for spec in specs]

@@ -83,6 +83,14 @@ class TaskSettings:
     passage_prompt: str = help_field(
         "", "similarity, pairs, triplets: prompt before the other texts, and before passages in `search`"
     )
+    query_length: int = help_field(
+        0,
+        "--vectors tokens: as in ColBERT, cut queries (the first texts) to this many tokens and fill shorter ones up "
+        "with [MASK], whose vectors are compared, too; without prompts, the pieces [unused0] and [unused1], if the "
+        "vocabulary has them, mark queries and passages; 0: queries as they are",
+        least=0,
+        most=512,
+    )
     max_target_length: int = help_field(64, "tasks that write text: maximum pieces of a text", most=10**5)
     min_target_length: int = help_field(0, "tasks that write text: minimum pieces of a text", most=10**5)
     beam: int = help_field(4, "tasks that write text: beam width; 1: greedy search", most=1000)

@@ -19,6 +19,7 @@ Universal Sentence Representations from Natural Language Inference Data", sectio
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
@@ -38,7 +39,7 @@ from bertsmith.models.heads.head_spec import (
     PieceWeights,
 )
 from bertsmith.models.heads.vector_forms import BY_COSINE, VECTOR_FORMS, VectorForm
-from bertsmith.models.parts.head_inputs import SKIPPED_PIECES
+from bertsmith.models.parts.head_inputs import MARKERS, SKIPPED_PIECES
 from bertsmith.tasks.datasets.examples import TEXTS, Example, TextExample, TripletExample, texts_of_group
 from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Ints, Logits
 from bertsmith.tasks.metrics.numbers import pearson, spearman
@@ -56,7 +57,7 @@ from bertsmith.tasks.specs.vector_gold import (
     label_together,
     metrics_of_examples,
 )
-from bertsmith.text.tokenizers.pack import pack_rows
+from bertsmith.text.tokenizers.pack import PackedRows, filled_rows, pack_rows
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 
@@ -71,7 +72,7 @@ class SimilarityTask(Task):
 
     kind = "similarity"
     baselines = (WORDS_COSINE, FROZEN_COSINE)
-    settings_used = frozenset({"query_prompt", "passage_prompt"})
+    settings_used = frozenset({"query_prompt", "passage_prompt", "query_length"})
 
     @property
     def _form(self) -> VectorForm:
@@ -157,17 +158,12 @@ class SimilarityTask(Task):
         joins the units of its first one, if there are any, as a text that does not belong.
         """
         groups = _Groups.of(self.spec.objective if training else "", examples, self.spec.name == TEXTS)
-        settings = self.spec.settings
-        prompts = (settings.query_prompt, settings.passage_prompt)
-        texts_of_all = [prompts[position > 0] + text for texts in groups.texts for position, text in enumerate(texts)]
-        # As `Embedder` reads them, so that vectors in training, of `embed` and of the server are the same.
-        encoded = tokenizer.encode_batch(texts_of_all, special_tokens="own")
-        rows = pack_rows(encoded, template=tokenizer.template, max_length=settings.max_length)
         counts = np.array([len(texts) for texts in groups.texts], dtype=np.int64)
+        is_first = np.zeros(int(counts.sum()), dtype=np.bool_)
+        is_first[np.cumsum(counts) - counts] = True
+        rows, unseen = self._rows([text for texts in groups.texts for text in texts], is_first, tokenizer)
         read = rows.offsets[:-1]
         if self._form.of_tokens:
-            is_first = np.zeros(len(rows), dtype=np.bool_)
-            is_first[np.cumsum(counts) - counts] = True
             skipped = np.isin(rows.token_ids, skipped_ids(tokenizer.vocabulary))
             read = np.flatnonzero(np.repeat(is_first, rows.lengths) | ~skipped)
         return EncodedExamples(
@@ -177,7 +173,36 @@ class SimilarityTask(Task):
             read=read,
             targets=self._targets(groups) if training else None,
             targets_per=PER_UNIT,
+            unseen=unseen,
         )
+
+    def _rows(
+        self, texts: Sequence[str], is_first: npt.NDArray[np.bool_], tokenizer: Tokenizer
+    ) -> tuple[PackedRows, Ints | None]:
+        """The rows of texts, and of expanded queries how many tokens at their ends are not attended to, int64 [N].
+
+        They are those of `Embedder`, so that vectors in training, of `embed` and of the server are the same.
+
+        Args:
+            is_first: bool [N], of the first texts of the examples, the queries.
+        """
+        settings, index = self.spec.settings, tokenizer.vocabulary.index
+        prompts = (settings.query_prompt, settings.passage_prompt)
+        is_marked = self._form.of_tokens and prompts == MARKERS and set(MARKERS) <= index.keys()
+        prefixes = ("", "") if is_marked else prompts
+        prefixed = [prefixes[not first] + text for first, text in zip(is_first.tolist(), texts, strict=True)]
+        encoded = tokenizer.encode_batch(prefixed, special_tokens="own")
+        if is_marked:
+            encoded = encoded.after(np.where(is_first, *(index[marker] for marker in MARKERS)))
+        pack = functools.partial(pack_rows, template=tokenizer.template, max_length=settings.max_length)
+        if not (self._form.of_tokens and settings.query_length):
+            return pack(encoded), None
+        room = settings.query_length - tokenizer.template.num_special(1)
+        shorter = encoded.shortened(np.where(is_first, room, encoded.lengths))
+        rows = pack(shorter)
+        cut = rows.cut_by_row + (encoded.lengths - shorter.lengths).astype(np.int32)
+        filled = np.where(is_first, settings.query_length, 0)
+        return filled_rows(dataclasses.replace(rows, cut_by_row=cut), filled, tokenizer.vocabulary.mask_id)
 
     def _targets(self, groups: "_Groups") -> npt.NDArray[np.generic]:
         """The texts that the objective compares, by unit.

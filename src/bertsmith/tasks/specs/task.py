@@ -217,6 +217,8 @@ class TaskSpec:
             del values["vectors"]
         if not has_vectors or self.ranks:
             del values["settings"]["query_prompt"], values["settings"]["passage_prompt"]
+        if not self.settings.query_length:
+            del values["settings"]["query_length"]
         for name in (
             "activation",
             "prompt",

@@ -46,6 +46,24 @@ class Encoded:
         lengths = self.lengths[texts]
         return Encoded(self.ids[places_of(self.offsets[:-1][texts], lengths)], offsets_of(lengths))
 
+    def after(self, ids: npt.NDArray[np.integer]) -> "Encoded":
+        """The texts, each after one more id, int [N].
+
+        >>> Encoded.from_rows([[7, 8], []]).after(np.array([1, 2])).ids.tolist()
+        [1, 7, 8, 2]
+        """
+        inserted = np.insert(self.ids, self.offsets[:-1], ids.astype(self.ids.dtype))
+        return Encoded(inserted, offsets_of(self.lengths + 1))
+
+    def shortened(self, most: npt.NDArray[np.int64]) -> "Encoded":
+        """The first ids of each text, at most `most`, int64 [N].
+
+        >>> Encoded.from_rows([[7, 8], [9]]).shortened(np.array([1, 3])).ids.tolist()
+        [7, 9]
+        """
+        kept = np.minimum(self.lengths, most)
+        return Encoded(self.ids[places_of(self.offsets[:-1], kept)], offsets_of(kept))
+
     def split(self, counts: Iterable[int]) -> list["Encoded"]:
         """Consecutive groups of `counts` texts.
 

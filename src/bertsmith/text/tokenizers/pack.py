@@ -160,6 +160,24 @@ def pack_rows(
     return _assemble(texts, kept, cuts, truncation, template, cut_by_row)
 
 
+def filled_rows(rows: PackedRows, lengths: Counts | int, fill: int) -> tuple[PackedRows, Counts]:
+    """Rows that are filled up to so many tokens with a piece, in segment 0, and how many tokens each got, int64 [N].
+
+    Args:
+        lengths: int64 [N], or the same for all.
+
+    >>> rows = PackedRows(np.array([2, 7, 3]), np.zeros(3, int), np.array([2, 1]), np.zeros(2, int))
+    >>> filled, added = filled_rows(rows, 2, 9)
+    >>> filled.token_ids.tolist(), added.tolist()
+    ([2, 7, 3, 9], [0, 1])
+    """
+    added = np.maximum(lengths - rows.lengths.astype(np.int64), 0)
+    ends = np.repeat(rows.offsets[1:], added)
+    token_ids = np.insert(rows.token_ids, ends, np.int32(fill))
+    filled = (rows.lengths + added).astype(rows.lengths.dtype)
+    return PackedRows(token_ids, np.insert(rows.segment_ids, ends, np.int32(0)), filled, rows.cut_by_row), added
+
+
 def require_positions(
     max_length: int, limit: int, *, name: str = "max_length", fix: str = "longer texts are cut or read in windows"
 ) -> None:
