@@ -250,8 +250,8 @@ def test_rows_of_expanded_queries_in_training_are_those_of_the_folder(expanded: 
     ("options", "expected"),
     [
         ({"vectors": "dense", "query_length": 9}, "`query_length` needs `vectors=.tokens.`; add it"),
-        ({"vectors": "tokens", "query_length": 3}, "a query length from 4 to 128, the maximum tokens per row; found 3"),
-        ({"vectors": "tokens", "query_length": 99, "max_length": 64}, "from 4 to 64, .* found 99"),
+        ({"vectors": "tokens", "query_length": 3}, "a query length from 4 to 64, the maximum tokens per row; found 3"),
+        ({"vectors": "tokens", "query_length": 99, "max_length": 32}, "from 4 to 32, .* found 99"),
     ],
 )
 def test_a_length_of_queries_that_does_not_fit_is_refused_in_one_line(

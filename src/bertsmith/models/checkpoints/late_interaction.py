@@ -139,24 +139,9 @@ def read_late_recipe(folder: Path) -> LateRecipe:
     """The recipe of a folder with late interaction."""
     if not (folder / MODULES).exists() and _is_original(folder):
         return _original_recipe(folder)
-    about, modules = about_of(folder), modules_of(folder)
-    is_pylate = about.get("model_type") == PYLATE
-    kinds = [str(module.get("type", "")) for module in modules]
-    if wrong := next((kind for kind in kinds if not kind.startswith(("sentence_transformers.", "pylate."))), None):
-        raise _unsupported(folder, f"{wrong!r}"[:100])
-    names = [kind.rsplit(".", 1)[-1] for kind in kinds]
-    numbers = [number for number, name in enumerate(names) if name == "Dense"]
-    order = [name for name in names if name not in ("MultiVectorMask", "Dropout")]
-    if not numbers:
-        raise CheckpointError(
-            expected=f"a projection (Dense) in '{folder / MODULES}'",
-            found=", ".join(names),
-            fix="restore the folder, or fine-tune a model with --vectors tokens",
-        )
-    if order not in (head := ["Transformer", *["Dense"] * len(numbers)], [*head, "Normalize"]):
-        raise _unsupported(folder, ", ".join(names))
-    folders = {name: inside(folder, str(module.get("path", ""))) for name, module in zip(names, modules, strict=True)}
-    weight, bias = _projection([inside(folder, str(modules[number].get("path", ""))) for number in numbers])
+    about, (folders, layers) = about_of(folder), _modules(folder)
+    is_pylate, mask = about.get("model_type") == PYLATE, folders.get("MultiVectorMask")
+    weight, bias = _projection(layers)
     encoder = folders["Transformer"]
     said = encoder_settings(encoder, VECTORS_TASK, also=_TEXT_SETTINGS)
     if "Normalize" in folders:
@@ -164,48 +149,26 @@ def read_late_recipe(folder: Path) -> LateRecipe:
         require_usual(path, read_object(path), dict.fromkeys(("module_input_name", "module_output_name"), _TOKENS))
     if (score := about.get("similarity_fn_name") or _SCORES[0]) not in _SCORES and not is_pylate:
         raise _unsupported(folder, f"similarity_fn_name {score!r}"[:60])
-    markers = ["", ""]
-    path, limit = encoder / ENCODER_SETTINGS, max_length_of(encoder, said)
-    prompt, prompts = prompts_of(folder / ABOUT, {**about, "prompts": _without_null(about.get("prompts"))})
-    of_queries = prompts.get(QUERY, prompt)
-    of_documents = next((prompts[name] for name in DOCUMENT_PROMPTS if name in prompts), prompt)
-    if is_pylate:
-        words, tasks = about.get("skiplist_words"), [DOCUMENT]
-        words = [*SKIPPED_PIECES] if words is None else words
-        markers = [_marker(folder / ABOUT, about, f"{kind}_prefix") for kind in (QUERY, DOCUMENT)]
-        of_queries, of_documents = (
-            marker + text.removeprefix(marker) for marker, text in zip(markers, (of_queries, of_documents), strict=True)
-        )
-        said = {
-            "query_length": about.get("query_length") or _QUERY_LENGTH,
-            "document_length": about.get("document_length") or _DOCUMENT_LENGTH,
-        }
-        if flag_in(folder / ABOUT, about, "do_query_expansion", default=True):
-            attends = flag_in(folder / ABOUT, about, "attend_to_expansion_tokens", default=False)
-            said["query_expansion"] = {"strategy": "fixed", "attend": attends, "length": said["query_length"]}
-        path = folder / ABOUT
-    else:
-        words, tasks = _skipped(folders.get("MultiVectorMask"))
+    path, limit = (folder / ABOUT if is_pylate else encoder / ENCODER_SETTINGS), max_length_of(encoder, said)
+    said, words, tasks = _pylate_settings(path, about) if is_pylate else (said, *_skipped(mask))
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise CheckpointError(
             expected=f"a list of pieces to skip in '{folder}'", found=repr(words)[:60], fix="correct it"
         )
     expansion = _expansion(path, said.get("query_expansion"))
-    if expansion is not None and not is_pylate and "MultiVectorMask" not in folders:
+    if expansion is not None and not is_pylate and mask is None:
         raise _unsupported(folder, "an expansion of queries without a MultiVectorMask, which is not compared")
     longest = count_in(path, said, "query_length") or limit
     if expansion is not None:
         longest = expansion.length if expansion.cuts else longest and max(longest, expansion.length)
+    queries, documents = _prefixes(folder, about, is_pylate=is_pylate)
     return LateRecipe(
         encoder=encoder,
         weight=weight,
         bias=bias,
-        queries=TextSide(prefix=of_queries, marker=markers[0], max_length=longest, skips=QUERY in tasks),
-        documents=TextSide(
-            prefix=of_documents,
-            marker=markers[1],
-            max_length=count_in(path, said, "document_length") or limit,
-            skips=DOCUMENT in tasks,
+        queries=dataclasses.replace(queries, max_length=longest, skips=QUERY in tasks),
+        documents=dataclasses.replace(
+            documents, max_length=count_in(path, said, "document_length") or limit, skips=DOCUMENT in tasks
         ),
         expansion=expansion,
         skipped=tuple(words),
@@ -213,6 +176,53 @@ def read_late_recipe(folder: Path) -> LateRecipe:
         is_mean=score == "meanmaxsim",
         lowercase=lowercases_texts(encoder, encoder_settings(encoder, None)),
     )
+
+
+def _modules(folder: Path) -> tuple[dict[str, Path], list[Path]]:
+    """The folders of the modules, by their kinds, and those of the projections in their order."""
+    modules = modules_of(folder)
+    kinds = [str(module.get("type", "")) for module in modules]
+    if wrong := next((kind for kind in kinds if not kind.startswith(("sentence_transformers.", "pylate."))), None):
+        raise _unsupported(folder, f"{wrong!r}"[:100])
+    names = [kind.rsplit(".", 1)[-1] for kind in kinds]
+    folders = [inside(folder, str(module.get("path", ""))) for module in modules]
+    layers = [path for name, path in zip(names, folders, strict=True) if name == "Dense"]
+    if not layers:
+        raise CheckpointError(
+            expected=f"a projection (Dense) in '{folder / MODULES}'",
+            found=", ".join(names),
+            fix="restore the folder, or fine-tune a model with --vectors tokens",
+        )
+    order = [name for name in names if name not in ("MultiVectorMask", "Dropout")]
+    if order not in (head := ["Transformer", *["Dense"] * len(layers)], [*head, "Normalize"]):
+        raise _unsupported(folder, ", ".join(names))
+    return dict(zip(names, folders, strict=True)), layers
+
+
+def _pylate_settings(path: Path, about: Mapping[str, Any]) -> tuple[dict[str, Any], Any, list[str]]:
+    """What a folder of PyLate says of lengths and expansion, the pieces that it skips, and in which kinds of texts."""
+    said: dict[str, Any] = {
+        "query_length": about.get("query_length") or _QUERY_LENGTH,
+        "document_length": about.get("document_length") or _DOCUMENT_LENGTH,
+    }
+    if flag_in(path, dict(about), "do_query_expansion", default=True):
+        attends = flag_in(path, dict(about), "attend_to_expansion_tokens", default=False)
+        said["query_expansion"] = {"strategy": "fixed", "attend": attends, "length": said["query_length"]}
+    words = about.get("skiplist_words")
+    return said, [*SKIPPED_PIECES] if words is None else words, [DOCUMENT]
+
+
+def _prefixes(folder: Path, about: Mapping[str, Any], *, is_pylate: bool) -> tuple[TextSide, TextSide]:
+    """The texts in front of queries and of documents, in PyLate after their markers."""
+    path = folder / ABOUT
+    default, prompts = prompts_of(path, {**about, "prompts": _without_null(about.get("prompts"))})
+    of_documents = next((prompts[name] for name in DOCUMENT_PROMPTS if name in prompts), default)
+    markers = [_marker(path, about, f"{kind}_prefix") if is_pylate else "" for kind in (QUERY, DOCUMENT)]
+    queries, documents = (
+        TextSide(prefix=marker + text.removeprefix(marker), marker=marker)
+        for marker, text in zip(markers, (prompts.get(QUERY, default), of_documents), strict=True)
+    )
+    return queries, documents
 
 
 def _is_original(folder: Path) -> bool:
