@@ -25,6 +25,8 @@ from bertsmith.inference.indexes.index import Index, Manifest
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.model_files.metadata import ModelMetadata
+from checkpoints.sparse_folder import write_sparse
+from search.late_samples import write_late
 from server.asgi import Client, Reply, running
 from tasks.task_samples import CONFIG, TOKENIZER, write_base_model
 from written_files import file_of_records
@@ -97,6 +99,7 @@ def require_same(served: list[Any], bare: list[Any]) -> None:
         {"exact": True},
         {"method": "bm25"},
         {"method": "hybrid", "top": 3},
+        {"by": ["words", "dense"], "fuse": "scores", "depth": 2},
     ],
 )
 def test_a_search_finds_what_the_library_finds(folder: Path, model: Path, options: dict[str, Any]) -> None:
@@ -107,6 +110,46 @@ def test_a_search_finds_what_the_library_finds(folder: Path, model: Path, option
     require_same(single.json["results"], results_of(folder, QUERIES[:1], **options))
     assert several.json["model"] == "films"
     assert several.json["usage"]["tokens_in"] == sum(load(model, device="cpu").tokens(QUERIES, "embed"))
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Models of sparse vectors and of vectors of tokens."""
+    folder = tmp_path_factory.mktemp("others")
+    return [write_sparse(folder / "sparse"), write_late(folder / "late", prefixes=("who ", "it "))]
+
+
+def test_all_kinds_of_vectors_are_searched_extended_and_re_ranked(
+    model: Path, others: list[Path], tmp_path: Path
+) -> None:
+    texts, folder = file_of_records(tmp_path / "texts.jsonl", ROWS[:4]), tmp_path / "films"
+    build_index(texts, folder, model=model, also=others)
+    late, plain = load(others[1], device="cpu"), load(model, device="cpu")
+    requests: list[dict[str, Any]] = [
+        {"by": ["sparse"]},
+        {"by": ["dense", "sparse", "tokens", "words"], "top": 3},
+        {"by": ["words", "sparse"], "rerank": "late", "depth": 3, "top": 2},
+        {"method": "bm25", "rerank": "plain", "depth": 3, "top": 2},
+    ]
+
+    async def run() -> tuple[Reply, list[Reply]]:
+        indexes = load_indexes([str(folder)], {}, is_changed=True, device="cpu")
+        app = create_app({**indexes, "late": late, "plain": plain}, ServerSettings(), None, None, KEY)
+        async with asyncio.timeout(60), running(app) as client:
+            added = await change(client, "/index/add", {"rows": ROWS[4:]})
+            return added, [await client.post("/search", {"queries": QUERIES, **each}) for each in requests]
+
+    added, replies = asyncio.run(run())
+    assert added.json["changes"][0]["rows"] == 5, added
+    for body, reply in zip(requests[:3], replies, strict=False):
+        options = {**body, "rerank": others[1]} if "rerank" in body else body
+        require_same(reply.json["results"], results_of(folder, QUERIES, **options))
+    first = results_of(folder, QUERIES, system="bm25", top=3)
+    for query, result, before in zip(QUERIES, replies[3].json["results"], first, strict=True):
+        passages = [hit["text"] for hit in before["passages"]]
+        best = sorted(zip(plain.rerank(query, passages), passages, strict=True), reverse=True)[:2]
+        assert [hit["text"] for hit in result["passages"]] == [text for _, text in best]
+        assert [hit["score"] for hit in result["passages"]] == pytest.approx([score for score, _ in best], abs=1e-5)
 
 
 def test_vectors_are_searched_as_their_texts(folder: Path, model: Path) -> None:

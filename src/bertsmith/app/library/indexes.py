@@ -1,5 +1,6 @@
 """Build, extend and search indexes of texts."""
 
+import functools
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,12 +27,14 @@ from bertsmith.inference.indexes.request import (
     JoinIndexesRequest,
     RemoveFromIndexRequest,
 )
+from bertsmith.inference.indexes.second_stage import IndexTokens
 from bertsmith.inference.indexes.segment import VectorsRecord
 from bertsmith.inference.indexes.stored_vectors import PassageTokens, PassageVectors, StoredVectors, has_vectors
 from bertsmith.inference.search.cells import rows_within
-from bertsmith.inference.search.index import kind_of, maker_of
+from bertsmith.inference.search.index import Vectors, kind_of, maker_of, query_vectors
 from bertsmith.inference.search.passages import Record, read_records
-from bertsmith.inference.search.request import DENSE, MANIFEST, TOKENS
+from bertsmith.inference.search.request import BY_WORDS, DENSE, MANIFEST, TOKENS, VECTORS, WORDS
+from bertsmith.inference.search.retrieval import TextSearch, VectorSearch
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.files import require_place
 from bertsmith.inference.vectors.loading import late_folder, load_embedder, load_token_embedder
@@ -303,6 +306,37 @@ def _index_embedder(index: Index, kind: str, model: str | Path | None, settings:
             fix="name that model with --model, or build the index again",
         )
     return loaded
+
+
+def kind_in(index: Index, name: str) -> str:
+    """The kind of an index that a name of a search stands for."""
+    kinds = [*index.manifest.vectors, WORDS]
+    kind = {VECTORS: index.manifest.kind, BY_WORDS: WORDS}.get(name, name)
+    if kind not in kinds:
+        raise InputError(
+            expected=f"vectors of the kind {kind!r} in '{index.folder}'",
+            found=" and ".join(kinds),
+            fix="search by these, or build an index with a model of that kind (--also)",
+        )
+    return kind
+
+
+def search_by_kind(
+    index: Index, kind: str, embedder: Embedder | None, prompt: str | None = None, asked: Vectors | None = None
+) -> TextSearch:
+    """The search of an index by vectors of a kind.
+
+    Args:
+        embedder: gives the vectors of queries, with the prompt of that name.
+        asked: these vectors, if they were given.
+    """
+    index = index.by(kind)
+    if asked is not None:
+        return VectorSearch(index, lambda _: asked)
+    assert embedder is not None, "it is loaded"
+    if isinstance(embedder, TokenEmbedder):
+        return IndexTokens(index, embedder)
+    return VectorSearch(index, functools.partial(query_vectors, embedder=embedder.for_queries(prompt)))
 
 
 def differences(index: Index, embedder: Embedder, kind: str) -> list[str]:

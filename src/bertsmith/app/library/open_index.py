@@ -13,7 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith.app.library.indexes import differences, index_embedders, new_vectors, rows_per_segment
+from bertsmith.app.library.indexes import (
+    differences,
+    index_embedders,
+    kind_in,
+    new_vectors,
+    rows_per_segment,
+    search_by_kind,
+)
 from bertsmith.app.library.inputs import checked_texts
 from bertsmith.app.library.model import Model
 from bertsmith.app.library.reading import Reading
@@ -30,10 +37,11 @@ from bertsmith.inference.indexes.request import IndexRequest
 from bertsmith.inference.indexes.rows import ID, TEXT
 from bertsmith.inference.search.index import Vectors
 from bertsmith.inference.search.passages import Record, TextSet, row_records
-from bertsmith.inference.search.rankings import Ranking
-from bertsmith.inference.search.request import BY_WORDS, DENSE, MANIFEST, VECTORS, RetrievalRequest
-from bertsmith.inference.search.retrieval import Retriever, TextSearch, VectorSearch
+from bertsmith.inference.search.rankings import BY_RANKS, Ranking, best
+from bertsmith.inference.search.request import DENSE, DEPTH, MANIFEST, TOKENS, VECTORS, WORDS, RetrievalRequest
+from bertsmith.inference.search.retrieval import Retriever, TextSearch, VectorSearch, names_of
 from bertsmith.inference.vectors.embedder import NO_PROMPT, Embedder
+from bertsmith.inference.vectors.token_embedder import TokenEmbedder
 from bertsmith.tasks.datasets.values import brief
 from bertsmith.tasks.encoding.row_encoder import POOLINGS
 from bertsmith.tasks.metrics.vectors import unit
@@ -66,6 +74,23 @@ class RankedTexts:
         cells = (column[row].as_buffer() for column in self.index.table.columns for row in rows)
         return sum(cell.size for cell in cells if cell is not None)
 
+    @property
+    def texts(self) -> list[str]:
+        """The texts, best first."""
+        return [self.index.texts[row] for row, _ in self.ranking.row(0)]
+
+    def has_vectors_of(self, model: Model) -> bool:
+        """Whether the index has the vectors of tokens that a model makes."""
+        if not model.shows_pieces or TOKENS not in self.index.manifest.vectors:
+            return False
+        return isinstance(model.embedder, TokenEmbedder) and not differences(self.index, model.embedder, TOKENS)
+
+    def reranked(self, scores: Sequence[float], top: int) -> "RankedTexts":
+        """The best of the texts by other scores, one for each."""
+        places = self.ranking.places[:, : len(scores)]
+        ranking = best(np.array([scores], dtype=np.float64).reshape(1, -1), top, places)
+        return dataclasses.replace(self, ranking=ranking)
+
     def to_dict(self) -> dict[str, Any]:
         """The result as `search_passages` gives it, as plain values."""
         queries = TextSet(ids=("1",), texts=(self.query,))
@@ -85,29 +110,36 @@ class TextsChanged:
 
 
 class OpenIndex:
-    """An index, and the model of its vectors.
+    """An index, and the models of its vectors.
 
     A change that another process makes is seen by the next search, but not an index of another model in its place.
 
     Args:
         folder: of the index.
-        embedder: as `index_embedder` returns it.
+        embedders: as `index_embedders` returns them, for all kinds.
     """
 
-    def __init__(self, folder: Path, embedder: Embedder) -> None:
-        self.folder, self._queries = folder, embedder.for_queries()
+    def __init__(self, folder: Path, embedders: Mapping[str, Embedder]) -> None:
+        self.folder, self._queries = folder, {kind: each.for_queries() for kind, each in embedders.items()}
         self._index, self._state = _opened(folder)
-        prompt = self._index.manifest.first.made_of.get("prompt", "")
-        known = (name for name, text in embedder.prompts.items() if text == prompt)
-        self._passages = embedder.varied(prompt=next(known, NO_PROMPT))
-        self._reading = Reading(None, self._queries, ("embed",))
+        self._passages = {kind: self._with_prompt(kind, each) for kind, each in embedders.items()}
+        self._reads = _reading_kind(embedders)
+        self._reading = Reading(None, self._queries[self._reads], ("embed",))
         self._writing = threading.Lock()
         self._compaction: threading.Thread | None = None
+
+    def _with_prompt(self, kind: str, embedder: Embedder) -> Embedder:
+        """The embedder for passages, with the prompt of those in the index."""
+        prompt = self._index.manifest.vectors[kind].made_of.get("prompt", "")
+        known = (name for name, text in embedder.prompts.items() if text == prompt)
+        return embedder.varied(prompt=next(known, NO_PROMPT))
 
     def read_queries(self, items: Sequence[Any]) -> list[ReadRecord]:
         """Queries, texts or vectors, as the index reads them."""
         if items and not isinstance(items[0], str):
-            width = self._index.manifest.first.width
+            dense = self._index.manifest.vectors.get(DENSE)
+            require(dense is not None, expected="texts as queries", found="vectors", fix="the index has no dense ones")
+            width = 0 if dense is None else dense.width
             for number, vector in enumerate(items, start=1):
                 require(
                     len(vector) == width,
@@ -125,39 +157,58 @@ class OpenIndex:
         return [self._read(example, length) for example, length in zip(examples, lengths, strict=True)]
 
     def search(
-        self, queries: Sequence[Any], *, top: int, method: str = VECTORS, where: Sequence[str] = (), exact: bool = False
+        self,
+        queries: Sequence[Any],
+        *,
+        top: int,
+        method: str = VECTORS,
+        by: Sequence[str] = (),
+        fuse: str = BY_RANKS,
+        depth: int = DEPTH,
+        where: Sequence[str] = (),
+        exact: bool = False,
+        by_tokens: bool = False,
     ) -> list[RankedTexts]:
         """The best texts for queries that `read_queries` has read.
 
-        Vectors and texts may be mixed, unless there is a search by words.
+        Vectors and texts may be mixed, unless there is a search by anything but dense vectors.
 
         Args:
-            top, method, where, exact: as in `search_passages`.
+            top, method, by, fuse, depth, where, exact: as in `search_passages`.
+            by_tokens: the best `depth` texts are re-ranked by their vectors of tokens.
         """
         index = self._fresh().narrowed(where, exact=exact)
+        kinds = {name: kind_in(index, name) for name in by or names_of(method)}
         texts = ["" if isinstance(query, list) else query.first for query in queries]
-        require(
-            method == VECTORS or all(texts),
-            expected="texts as queries of a search by words",
-            found="vectors",
-            fix=f"send texts, or search by {VECTORS}",
-        )
+        if others := [kind for kind in kinds.values() if kind != DENSE]:
+            require(
+                all(texts),
+                expected=f"texts as queries of a search by {others[0]}",
+                found="vectors",
+                fix=f"send texts, or search by {VECTORS if index.manifest.kind == DENSE else DENSE}",
+            )
         searches: dict[str, TextSearch] = {}
-        if method != BY_WORDS:
-            searches[VECTORS] = VectorSearch(index, lambda _: self._vectors(queries))
-        if method != VECTORS:
-            searches[BY_WORDS] = index.by_words(k1=RetrievalRequest.k1, b=RetrievalRequest.b)
-        ranking = Retriever(passages=_passages(index), searches=searches).rank(texts, method, top)
+        for name, kind in kinds.items():
+            if kind == WORDS:
+                searches[name] = index.by_words(k1=RetrievalRequest.k1, b=RetrievalRequest.b)
+            elif kind == DENSE:
+                searches[name] = VectorSearch(index.by(kind), lambda _: self._vectors(queries))
+            else:
+                searches[name] = search_by_kind(index, kind, self._queries[kind])
+        scorer: Any = search_by_kind(index, TOKENS, self._queries[TOKENS]) if by_tokens else None
+        retriever = Retriever(passages=_passages(index), searches=searches, scorer=scorer, depth=depth, fuse=fuse)
+        ranking = retriever.rank(texts, list(kinds), top)
         rows = range(len(queries))
         parts = [Ranking(places=ranking.places[row : row + 1], scores=ranking.scores[row : row + 1]) for row in rows]
         return [RankedTexts(query=text, index=index, ranking=part) for text, part in zip(texts, parts, strict=True)]
 
     def _vectors(self, queries: Sequence[Any]) -> Vectors:
         """The normalized vectors of queries, float32 [Q, D]."""
-        vectors = np.empty((len(queries), self._index.manifest.first.width), np.float64)
+        vectors = np.empty((len(queries), self._index.manifest.vectors[DENSE].width), np.float64)
         are_texts = [not isinstance(query, list) for query in queries]
         if texts := [query for query in queries if not isinstance(query, list)]:
-            vectors[are_texts] = self._queries.embed_encoded(encoded_texts(texts, self._queries.encoder.tokenizer))[0]
+            embedder = self._queries[DENSE]
+            vectors[are_texts] = embedder.embed_encoded(encoded_texts(texts, embedder.encoder.tokenizer))[0]
         for number, query in enumerate(queries):
             if isinstance(query, list):
                 vectors[number] = query
@@ -171,13 +222,14 @@ class OpenIndex:
         records = list(row_records(rows))
         first = next((number for number, record in enumerate(records, start=1) if record.is_numbered), None)
         require(first is None, expected="an id in every row", found=f"none in row {first}", fix='add "id": "a name"')
-        lengths = self._passages.encode([record.text for record in records]).lengths
-        special = self._passages.encoder.tokenizer.template.num_special(1)
+        passages = self._passages[self._reads]
+        lengths = passages.encode([record.text for record in records]).lengths
+        special = passages.encoder.tokenizer.template.num_special(1)
         return self._read(records, (lengths + special).tolist())
 
     def _read(self, content: Any, lengths: Sequence[int]) -> ReadRecord:
         """What was read, with the tokens of its texts."""
-        cut = sum(max(0, length - self._queries.max_length) for length in lengths)
+        cut = sum(max(0, length - self._queries[self._reads].max_length) for length in lengths)
         return ReadRecord(content=content, tokens=sum(lengths), cut_tokens=cut)
 
     def add(self, parts: Sequence[Sequence[Record]], *, change: int) -> list[TextsChanged]:
@@ -193,7 +245,7 @@ class OpenIndex:
             result = building.build_index(
                 self.folder,
                 records,
-                {DENSE: new_vectors(self._passages, before.first.model)},
+                {kind: new_vectors(self._passages[kind], about.model) for kind, about in before.vectors.items()},
                 sources={},
                 add=True,
                 recall=IndexRequest.recall,
@@ -250,7 +302,10 @@ class OpenIndex:
         """The index as it is on the disk, opened again if it was changed; as it was, if it is no longer there."""
         if file_state(self.folder / MANIFEST) not in (None, self._state):
             index, self._state = _opened(self.folder)
-            if other := differences(index, self._queries, DENSE):
+            other = [*(index.manifest.vectors.keys() ^ self._queries.keys())]
+            if not other:
+                other = [name for kind, each in self._queries.items() for name in differences(index, each, kind)]
+            if other:
                 warn(
                     f"'{self.folder}' was built again with another model ({', '.join(other)}); searches read the index "
                     "that was there before, until the models are loaded again"
@@ -285,20 +340,23 @@ def open_index(
     """
     path = Path(folder)
     index, _ = _opened(path)
+    kinds = list(index.manifest.vectors)
     require(
-        list(index.manifest.vectors) == [DENSE],
-        expected="an index of dense vectors",
-        found=f"{' and '.join(index.manifest.vectors)} ones in '{path}'",
+        kinds != [TOKENS],
+        expected="an index of dense or sparse vectors",
+        found=f"only those of tokens in '{path}'",
         fix="search it with `bertsmith search`",
     )
     embedder = next((each for each in map(functools.partial(_as_in, index), models) if each is not None), None)
-    if embedder is not None and not index.manifest.first.made_of:
+    if embedder is not None and not index.manifest.vectors[DENSE].made_of:
         warn(
             f"nothing says which model made the vectors of '{path}'; queries are read by the first served one of width "
             f"{embedder.width}"
         )
-    texts = Model(name, embedder=embedder or index_embedders(index, [DENSE], [], settings)[DENSE])
-    opened = OpenIndex(path, texts.embedder)
+    served = {} if embedder is None else {DENSE: embedder}
+    embedders = {**index_embedders(index, [kind for kind in kinds if kind not in served], [], settings), **served}
+    texts = Model(name, embedder=embedders[_reading_kind(embedders)])
+    opened = OpenIndex(path, embedders)
     table = {SEARCH: RecordAbility(opened.read_queries, opened.search)}
     if is_changed:
         table[ADD] = RecordAbility(opened.read_rows, opened.add, _notes)
@@ -306,6 +364,11 @@ def open_index(
     return ModelWithRecords(
         texts, RecordModel(name=name, task=SEARCH, table=table, hooked=texts.hooked, device=texts.device)
     )
+
+
+def _reading_kind(kinds: Iterable[str]) -> str:
+    """The kind of vectors whose model reads the texts of a request."""
+    return DENSE if DENSE in (known := list(kinds)) else next(kind for kind in known if kind != TOKENS)
 
 
 def _opened(folder: Path, attempts: int = _ATTEMPTS) -> tuple[Index, FileState]:
@@ -321,7 +384,9 @@ def _opened(folder: Path, attempts: int = _ATTEMPTS) -> tuple[Index, FileState]:
 
 def _as_in(index: Index, model: Model) -> Embedder | None:
     """The embedder of a model with the pooling of an index, if it makes the vectors of that index."""
-    made_of = index.manifest.first.made_of
+    if DENSE not in index.manifest.vectors:
+        return None
+    made_of = index.manifest.vectors[DENSE].made_of
     if "embed" not in model.abilities or (made_of and "base" not in model.embedder.encoder.digests):
         return None
     embedder = model.embedder

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith.app.library.indexes import differences, index_embedders
+from bertsmith.app.library.indexes import differences, index_embedders, kind_in, search_by_kind
 from bertsmith.app.library.inputs import checked_texts
 from bertsmith.app.library.search_results import Hit, SearchResult, search_results
 from bertsmith.base.core.errors import ConfigError, InputError
@@ -291,37 +291,6 @@ def _searches_of_index(
         else:
             searches[name] = index.by_words(k1=request.k1, b=request.b)
     return TextSet(ids=index.ids, texts=index.texts, columns=index.columns), searches
-
-
-def kind_in(index: Index, name: str) -> str:
-    """The kind of an index that a name of a search stands for."""
-    kinds = [*index.manifest.vectors, WORDS]
-    kind = {VECTORS: index.manifest.kind, BY_WORDS: WORDS}.get(name, name)
-    if kind not in kinds:
-        raise InputError(
-            expected=f"vectors of the kind {kind!r} in '{index.folder}'",
-            found=" and ".join(kinds),
-            fix="search by these, or build an index with a model of that kind (--also)",
-        )
-    return kind
-
-
-def search_by_kind(
-    index: Index, kind: str, embedder: Embedder | None, prompt: str | None = None, asked: Vectors | None = None
-) -> TextSearch:
-    """The search of an index by vectors of a kind.
-
-    Args:
-        embedder: gives the vectors of queries, with the prompt of that name.
-        asked: these vectors, if they were given.
-    """
-    index = index.by(kind)
-    if asked is not None:
-        return VectorSearch(index, lambda _: asked)
-    assert embedder is not None, "it is loaded"
-    if isinstance(embedder, TokenEmbedder):
-        return IndexTokens(index, embedder)
-    return VectorSearch(index, functools.partial(query_vectors, embedder=embedder.for_queries(prompt)))
 
 
 def _token_embedder(folder: Path, request: RetrievalRequest) -> TokenEmbedder:

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
@@ -10,6 +10,9 @@ from bertsmith.app.server import answer_size
 from bertsmith.app.server import index_schemas as schemas
 from bertsmith.app.server.routes import LARGE, ROUTES, Listed, listed, post
 from bertsmith.app.server.service import ADD, REMOVE, SEARCH, Service
+
+if TYPE_CHECKING:
+    from bertsmith.app.library.open_index import RankedTexts
 
 __all__ = ["CHANGING", "ROUTES"]
 
@@ -21,14 +24,42 @@ _number = itertools.count()
 async def search(service: Service, request: Request, body: schemas.SearchAsked) -> Listed:
     """The texts of an index that are nearest to a query."""
     host, ability = service.hosts.find(body.model, SEARCH)
-    options = (("top", body.top), ("method", body.method), ("where", tuple(body.where)), ("exact", body.exact))
-    size = answer_size.rankings(len(body.items), body.top)
+    top = body.top if body.rerank is None else body.depth
+    options = (
+        ("top", top),
+        ("method", body.method),
+        ("by", tuple(body.by)),
+        ("fuse", body.fuse),
+        ("depth", body.depth),
+        ("where", tuple(body.where)),
+        ("exact", body.exact),
+    )
+    size = answer_size.rankings(len(body.items), top)
     work = await service.work(request, host, ability, body.items, size, options, others=body.where)
+    answers = work.answers
+    if body.rerank is not None and answers[0].has_vectors_of(service.hosts.find(body.rerank, "rerank")[0].model):
+        options = (("top", body.top), *options[1:], ("by_tokens", True))
+        work = await service.work(request, host, ability, body.items, size, options, others=body.where)
+        answers = work.answers
+    elif body.rerank is not None:
+        answers = [await _reranked(service, request, body.rerank, answer, body.top) for answer in answers]
     # In another thread, because rows are read from the disk to measure them.
-    request.state.answers.require(await asyncio.to_thread(answer_size.found_texts, work.answers))
-    shown = ({**answer.to_dict(), "id": str(number)} for number, answer in enumerate(work.answers, start=1))
+    request.state.answers.require(await asyncio.to_thread(answer_size.found_texts, answers))
+    shown = ({**answer.to_dict(), "id": str(number)} for number, answer in enumerate(answers, start=1))
     # In another thread as well, as texts are read while they are serialized.
-    return listed(host, work, shown, key="results", least=LARGE, note=host.model.note(ability, work.answers))
+    return listed(host, work, shown, key="results", least=LARGE, note=host.model.note(ability, answers))
+
+
+async def _reranked(service: Service, request: Request, model: str, answer: "RankedTexts", top: int) -> "RankedTexts":
+    """The best texts of an answer by the scores that a served model gives them."""
+    host, ability = service.hosts.find(model, "rerank")
+    texts = await asyncio.to_thread(lambda: answer.texts)
+    if not texts:
+        return answer
+    pairs = [(answer.query, text) for text in texts]
+    size = answer_size.scores(host.model, len(pairs))
+    work = await service.work(request, host, ability, pairs, size, (("query", answer.query),))
+    return answer.reranked([score for score, _ in work.answers], top)
 
 
 @post(CHANGING[0], schemas.AddTextsAsked, schemas.IndexChangeReply)

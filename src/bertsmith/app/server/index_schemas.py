@@ -16,6 +16,12 @@ class SearchAsked(Asked):
     queries: Items[str] | None = None
     vectors: Items[Items[Number]] | None = None
     method: Literal["vectors", "bm25", "hybrid"] = Field(default="vectors", description="as `search --method`")
+    by: Annotated[list[Literal["dense", "sparse", "tokens", "words"]], Field(max_length=4, fail_fast=True)] = Field(
+        default_factory=list, description="in place of `method`, what is searched by; rankings of several are fused"
+    )
+    fuse: Literal["rrf", "scores"] = Field(default="rrf", description="how rankings are fused, as `search --fuse`")
+    rerank: str | None = Field(default=None, description="the served model that re-ranks the best `depth` texts")
+    depth: Annotated[int, Field(ge=1, le=1000, description="texts to fuse or re-rank")] = 100
     top: Annotated[int, Field(ge=1, le=1000, description="texts for each query")] = 10
     where: Annotated[list[str], Field(max_length=32, fail_fast=True)] = Field(
         default_factory=list, description="conditions that a text must meet, such as `year >= 2020`"
@@ -33,6 +39,12 @@ class SearchAsked(Asked):
         if len(sent) != 1:
             shown = " and ".join(map(repr, sent)) or "none of them"
             raise ValueError(f"expected one of 'query', 'queries' and 'vectors'; found {shown}; send one")
+        if len(set(self.by)) < len(self.by):
+            raise ValueError(f"expected each kind of search once; found {', '.join(self.by)}; leave it out")
+        if self.by and "method" in self.model_fields_set:
+            raise ValueError("expected 'by' or 'method'; found both; send one")
+        if self.rerank is not None and self.vectors is not None:
+            raise ValueError("expected texts as queries to re-rank for; found vectors; send texts")
         return self
 
 
