@@ -8,6 +8,7 @@ from fastapi import Request
 
 from bertsmith.app.server import answer_size
 from bertsmith.app.server import index_schemas as schemas
+from bertsmith.app.server.queue import Options
 from bertsmith.app.server.routes import LARGE, ROUTES, Listed, listed, post
 from bertsmith.app.server.service import ADD, REMOVE, SEARCH, Service
 
@@ -25,7 +26,7 @@ async def search(service: Service, request: Request, body: schemas.SearchAsked) 
     """The texts of an index that are nearest to a query."""
     host, ability = service.hosts.find(body.model, SEARCH)
     top = body.top if body.rerank is None else body.depth
-    options = (
+    options: Options = (
         ("top", top),
         ("method", body.method),
         ("by", tuple(body.by)),
