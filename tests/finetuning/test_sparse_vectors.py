@@ -21,6 +21,8 @@ from bertsmith.recipes.finetuning.job import FinetuningJob
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.recipes.finetuning.vector_workload import VectorTraining
 from bertsmith.recipes.sentence_encoders.evaluation import score_vectors
+from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.encoding.units import RowPart
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.task import FROZEN_COSINE, Task, TaskSpec
 from bertsmith.tasks.specs.vector_gold import vector_spec
@@ -31,12 +33,13 @@ from tasks.task_samples import CONFIG, SETTINGS, SPECS, TOKENIZER, examples_of, 
 from training.interruptions import assert_resumes
 from training.logs import assert_learns
 
+FREE = "inference-free"
 SPARSE = FinetuningSettings(batch_size=16, epochs=1, precision="fp32", dropout=0.0, vectors="sparse")
 
 
-def sparse_task(name: str = "pairs", objective: str = "ranking") -> Task:
+def sparse_task(name: str = "pairs", objective: str = "ranking", vectors: str = "sparse") -> Task:
     spec = vector_spec(name, (), SETTINGS)
-    return task_for(dataclasses.replace(spec, objective=objective, vectors="sparse", reads="max"))
+    return task_for(dataclasses.replace(spec, objective=objective, vectors=vectors, reads="max"))
 
 
 def prepared(base: str, settings: FinetuningSettings, spec: TaskSpec | None = None) -> FinetuningJob:
@@ -64,6 +67,69 @@ def test_cached_gradients_are_those_of_one_large_batch_with_dropout(monkeypatch:
         monkeypatch.setattr(piece_weights, "_MOST_LOGITS", 20 * CONFIG.vocab_size)
 
     assert_cached_as_whole(sparse_task(), "vectors of partners", SPARSE, micro_tokens=60, before_cut=compute_few)
+
+
+def test_cached_gradients_of_queries_without_an_encoder_are_those_of_one_large_batch() -> None:
+    gradients = assert_cached_as_whole(sparse_task(vectors=FREE), "vectors of partners", SPARSE, micro_tokens=60)
+    assert float(gradients["query_table.weight"].abs().max()) > 1e-3
+
+
+def test_queries_without_an_encoder_have_the_weights_and_gradients_of_sentence_transformers() -> None:
+    modules = pytest.importorskip("sentence_transformers.sparse_encoder.modules")
+    task, examples = sparse_task(vectors=FREE), examples_of("vectors of partners", 5)
+    features = task.encode(examples, TOKENIZER)
+    model = EncoderForTask(new_encoder(CONFIG), task.head, seed=3)
+    assert float(model.query_table.weight.detach().min()) == 1
+    draw = torch.Generator().manual_seed(0)
+    model.query_table.weight.data.copy_(torch.rand(CONFIG.vocab_size, generator=draw))
+    batch = RowPart(features=features, rows=np.arange(10)).gather("cpu").batch
+    vectors = model(batch)
+    static = modules.SparseStaticEmbedding.__new__(modules.SparseStaticEmbedding)
+    torch.nn.Module.__init__(static)
+    static.weight, static.num_dimensions = torch.nn.Parameter(model.query_table.weight.detach()), CONFIG.vocab_size
+    factors = torch.rand(5, CONFIG.vocab_size, generator=draw)
+    ids = [
+        torch.tensor(TOKENIZER.encode(example.first)).long() for example in examples if isinstance(example, TextExample)
+    ]
+    padded = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
+    mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(part) for part in ids], batch_first=True)
+    theirs = static({"input_ids": padded, "attention_mask": mask})["sentence_embedding"]
+    torch.testing.assert_close(vectors[::2], theirs)
+    (theirs * factors).sum().backward()
+    (gradient,) = torch.autograd.grad((vectors[::2] * factors).sum(), [model.query_table.weight])
+    torch.testing.assert_close(gradient, static.weight.grad)
+    plain = EncoderForTask(new_encoder(CONFIG), sparse_task().head, seed=3)
+    with torch.no_grad():
+        torch.testing.assert_close(vectors[1::2], plain(batch.select(range(1, 10, 2))))
+
+
+@pytest.mark.usefixtures("quiet_transformers")
+@pytest.mark.filterwarnings("ignore")
+def test_a_folder_of_queries_without_an_encoder_is_a_router_of_that_library_with_equal_vectors(tmp_path: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    free = dataclasses.replace(SPARSE, batch_size=8, epochs=4, vectors=FREE)
+    spec = vector_spec(
+        "pairs", examples_of("vectors of partners", 4), dataclasses.replace(SETTINGS, query_prompt="who ")
+    )
+    job = prepared(write_base_model(tmp_path / "base"), free, spec)
+    result = job.train_once(tmp_path / "run", 1)
+    texts = ["anna rome", "the film in one " * 12, "good"]
+    for folder in (tmp_path / "run" / "model", tmp_path / "linked"):
+        if not folder.exists():
+            job.write_model(folder, tmp_path / "run" / "model", job.task.spec, result)
+        ours = load_embedder(folder, device="cpu", sparse=True)
+        theirs = library.SparseEncoder(str(folder), device="cpu")
+        for embedder, encode in (
+            (ours.for_queries(), theirs.encode_query),
+            (ours.for_passages(), theirs.encode_document),
+        ):
+            expected = encode(texts, convert_to_sparse_tensor=False, show_progress_bar=False)
+            np.testing.assert_allclose(embedder.embed(texts), np.asarray(expected), rtol=0, atol=1e-5)
+        assert score_vectors(ours, job.data.dev)[0] == pytest.approx(result.scores, abs=1e-6)
+    weights = load_any(tmp_path / "run" / "model").tensors["query_table.weight"]
+    assert float(weights.std()) > 0.1
+    again = prepared(str(tmp_path / "run" / "model"), free, spec).started_model(1)
+    torch.testing.assert_close(again.query_table.weight, weights)
 
 
 @pytest.mark.parametrize(("objective", "texts"), [("ranking", 3), ("margin", 3), ("cosent", 2), ("cosine", 2)])
@@ -103,8 +169,9 @@ def test_a_training_of_sparse_vectors_learns_and_keeps_the_masked_lm_head(tmp_pa
     assert folder.metadata.spec["vectors"] == "sparse"
 
 
-def test_a_training_that_is_killed_resumes_to_the_same_bytes(tmp_path: Path) -> None:
-    settings = dataclasses.replace(SPARSE, batch_size=8, epochs=2, dropout=0.1, micro_tokens=60)
+@pytest.mark.parametrize("vectors", ["sparse", FREE])
+def test_a_training_that_is_killed_resumes_to_the_same_bytes(vectors: str, tmp_path: Path) -> None:
+    settings = dataclasses.replace(SPARSE, batch_size=8, epochs=2, dropout=0.1, micro_tokens=60, vectors=vectors)
     assert_resumes(prepared(write_base_model(tmp_path / "base"), settings), tmp_path)
 
 
@@ -145,7 +212,7 @@ def test_logits_that_are_no_numbers_make_weights_that_are_none() -> None:
     assert model(batch)[0, 9].isnan(), "in training, where the loss then says so"
 
 
-@pytest.mark.parametrize(("vectors", "widths"), [("dense", "16"), ("sparse", None), ("tokens", "12")])
+@pytest.mark.parametrize(("vectors", "widths"), [("dense", "16"), ("sparse", None), (FREE, None), ("tokens", "12")])
 def test_the_baseline_of_frozen_vectors_is_the_cosine_of_means_whatever_the_form(
     vectors: str, widths: str | None, tmp_path: Path
 ) -> None:
@@ -170,6 +237,7 @@ def test_dense_vectors_are_not_named_in_metadata() -> None:
     ("settings", "expected"),
     [
         ({"widths": "16"}, "--vectors dense for --widths; found sparse"),
+        ({"vectors": FREE, "lora_rank": 2}, "a training without an adapter, for --vectors inference-free"),
         ({"reads": "mean"}, "reads as max with --vectors sparse; found mean"),
         ({"vector_loss": "softmax"}, "vector_loss ranking for the task pairs with --vectors sparse; found softmax"),
     ],

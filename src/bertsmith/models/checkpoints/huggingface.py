@@ -27,7 +27,7 @@ from bertsmith.models.checkpoints.model_folder import (
     tensors_to_write,
 )
 from bertsmith.models.checkpoints.plan import WORD_TABLE, LoadingPlan, plan_loading
-from bertsmith.models.checkpoints.sentence_transformers import DOCUMENT, QUERY, write_recipe
+from bertsmith.models.checkpoints.sentence_transformers import DOCUMENT, QUERIES_FOLDER, QUERY, write_recipe
 from bertsmith.models.checkpoints.transformers_folder import config_of_folder, longest_of, opening_of, write_code
 from bertsmith.models.checkpoints.weights import (
     ADAPTER,
@@ -56,14 +56,14 @@ from bertsmith.models.model_files.tokenizer_writing import write_tokenizer
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.head_inputs import MARKERS, OF_TWO_TEXTS, SKIPPED_PIECES
 from bertsmith.models.parts.parameter_names import ParameterNames
-from bertsmith.models.parts.part_names import TOKEN_PROJECTION
+from bertsmith.models.parts.part_names import QUERY_TABLE, TOKEN_PROJECTION
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-PROJECTION = f"{TOKEN_PROJECTION}.weight"
+PROJECTION, OF_QUERIES = f"{TOKEN_PROJECTION}.weight", f"{QUERY_TABLE}.weight"
 
 
 def read_model_folder(
@@ -133,6 +133,9 @@ def read_model_folder(
 
             weight = torch.tensor(weight)
         tensors[PROJECTION] = weight
+    if form_of(metadata.spec).has_query_table:
+        of_queries = read_weights(folder / QUERIES_FOLDER, as_arrays=as_arrays)
+        tensors |= {f"{QUERY_TABLE}.{name}": weights for name, weights in of_queries.items() if name == "weight"}
     require_numbers(tensors, source)
     if metadata.task is None:
         architecture_named, problem_type = _declared(values)
@@ -182,7 +185,8 @@ def write_model_folder(
     folder, metadata = Path(path), metadata or ModelMetadata()
     names = architecture_of(config).names
     projection: Any = tensors.get(PROJECTION)  # of vectors of tokens, which has a file of its own
-    tensors = {name: tensor for name, tensor in tensors.items() if name != PROJECTION}
+    queries: Any = tensors.get(OF_QUERIES)  # and those of the pieces of queries
+    tensors = {name: tensor for name, tensor in tensors.items() if name not in (PROJECTION, OF_QUERIES)}
     ours = tensors_to_write(config, names, tensors, tokenizer, metadata)
     opening = opening_of(config, names, parts_of(ours, config), metadata)
     named = {
@@ -213,7 +217,22 @@ def write_model_folder(
                 projection = read_late_recipe(weights_of).weight
             lacks_pooler = "bert.pooler.weight" not in ours
             write_recipe_of(partial, config, metadata, lacks_pooler=lacks_pooler, projection=projection)
+            if form_of(metadata.spec).has_query_table:
+                if weights_of is not None:
+                    queries = read_weights(weights_of / QUERIES_FOLDER)["weight"]
+                _write_queries(partial / QUERIES_FOLDER, queries, config, tokenizer, longest_of(config, metadata))
         write_metadata(partial, tokenizer, metadata, known)
+
+
+def _write_queries(
+    folder: Path, weights: "Tensor", config: EncoderConfig, tokenizer: Tokenizer | None, max_length: int
+) -> None:
+    """Writes what reads queries without an encoder, whose rows have no special tokens."""
+    assert tokenizer is not None, "a model with a vocabulary"
+    folder.mkdir()
+    write_safetensors(folder / SAFETENSORS, {"weight": weights})
+    write_json(folder / "config.json", {"frozen": False})
+    write_tokenizer(folder, tokenizer, config, max_length - tokenizer.template.num_special(1))
 
 
 def write_recipe_of(
@@ -246,6 +265,7 @@ def write_recipe_of(
         pooling=metadata.reads if metadata.task == SIMILARITY else "mean",
         similarity=form.similarity_for(str(spec.get("objective"))),
         of_pieces=form.of_pieces,
+        has_query_table=form.has_query_table,
         max_length=longest_of(config, metadata),
         lacks_pooler=lacks_pooler,
         is_static=config.is_static,

@@ -56,6 +56,7 @@ _OUTPUTS = {
 }
 VECTORS_TASK, PAIRS_TASK, PIECES_TASK = _OUTPUTS
 _FOLLOWED = ("max_seq_length", "do_lower_case", "unpad_inputs", "modality_config")  # unpad_inputs changes no number
+_ROUTES, _OF_QUERIES, QUERIES_FOLDER = "router_config.json", "SparseStaticEmbedding", "query_0_SparseStaticEmbedding"
 _POOLING_FOLDER, _SPLADE_FOLDER = "1_Pooling", "1_SpladePooling"
 # Names of prompts, as `encode_query` and `encode_document` of that library look for them.
 QUERY, DOCUMENT = "query", "document"
@@ -253,7 +254,7 @@ def _sparse_recipe(folder: Path) -> SentenceRecipe:
 
 def _routes(folder: Path) -> tuple[list[dict[str, Any]], Path]:
     """The modules for documents of a folder that reads queries in another way, and the folder of what reads these."""
-    path = folder / "router_config.json"
+    path = folder / _ROUTES
     values = read_object(path)
     types, routes, options = (values.get(name) or {} for name in ("types", "structure", "parameters"))
     if not all(isinstance(part, dict) for part in (types, routes, options)) or not all(
@@ -263,9 +264,9 @@ def _routes(folder: Path) -> tuple[list[dict[str, Any]], Path]:
     require_usual(path, options, {"default_route": DOCUMENT, "allow_empty_key": True, "route_mappings": {}})
     kinds = {name: str(kind).rsplit(".", 1)[-1] for name, kind in types.items()}
     of_queries = [kinds.get(name) for name in routes.get(QUERY, ())]
-    if set(routes) != {QUERY, DOCUMENT} or of_queries != ["SparseStaticEmbedding"] or not routes[DOCUMENT]:
+    if set(routes) != {QUERY, DOCUMENT} or of_queries != [_OF_QUERIES] or not routes[DOCUMENT]:
         raise CheckpointError(
-            expected=f"a SparseStaticEmbedding for queries and other modules for documents in '{path}'",
+            expected=f"a {_OF_QUERIES} for queries and other modules for documents in '{path}'",
             found=", ".join(f"{route}: {names}" for route, names in routes.items())[:100] or "no routes",
             fix=f"use it as a {SPARSE_ENCODER} of sentence-transformers, or name another model",
         )
@@ -458,6 +459,7 @@ def write_recipe(
     prompts: Mapping[str, str],
     similarity: str = "cosine",
     of_pieces: bool = False,
+    has_query_table: bool = False,
     lacks_pooler: bool = False,
     is_static: bool = False,
 ) -> None:
@@ -467,6 +469,7 @@ def write_recipe(
         prompts: by their names; empty ones are left out.
         similarity: how two vectors are compared.
         of_pieces: the vectors are weights of pieces, pooled from the logits of the masked-LM head (`SparseEncoder`).
+        has_query_table: what reads queries is in `QUERIES_FOLDER`.
         lacks_pooler: the encoder of `transformers` would have a pooler, but the folder has none.
         is_static: the encoder has one vector per piece. Its means are scaled to length 1, because that library does not
             count special pieces.
@@ -482,6 +485,12 @@ def write_recipe(
         {"idx": number, "name": str(number), "path": path, "type": f"{package}.{kind}"}
         for number, (path, kind) in enumerate(kinds)
     ]
+    if has_query_table:
+        types = {**{module["path"]: module["type"] for module in modules}, QUERIES_FOLDER: f"{package}.{_OF_QUERIES}"}
+        routes = {QUERY: [QUERIES_FOLDER], DOCUMENT: [module["path"] for module in modules]}
+        options = {"default_route": DOCUMENT, "allow_empty_key": True}
+        write_json(folder / _ROUTES, {"types": types, "structure": routes, "parameters": options})
+        modules = [{"idx": 0, "name": "0", "path": "", "type": f"{_LIBRARY}models.Router"}]
     write_json(folder / MODULES, modules)
     if not is_static:
         without = {ARGUMENTS: {"add_pooling_layer": False}} if lacks_pooler and not of_pieces else {}

@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -19,15 +20,15 @@ from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.registry import Registry
 from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.heads.own_head import OwnHead, new_own_head
-from bertsmith.models.heads.piece_weights import weights_of_rows
+from bertsmith.models.heads.piece_weights import QueryTable, queries_of, weights_of_rows
 from bertsmith.models.heads.row_vectors import apart_of_rows, pair_of_rows, pool_rows, pooler_of_rows
 from bertsmith.models.parts.batch import Batch, Read
 from bertsmith.models.parts.encoder import Encoder, Trace
 from bertsmith.models.parts.head_inputs import ATTENTION, MAX, READER_UNITS
 from bertsmith.models.parts.layer_choice import LayerChoice, choice_of_widths
 from bertsmith.models.parts.layers import initialize, linear
-from bertsmith.models.parts.noise import Noise, NoiseOfTexts, dropped
-from bertsmith.models.parts.part_names import BLOCKS, PREFIX, READER, TOKEN_PROJECTION, part_of
+from bertsmith.models.parts.noise import Noise, NoiseOfSome, NoiseOfTexts, dropped
+from bertsmith.models.parts.part_names import BLOCKS, PREFIX, QUERY_TABLE, READER, TOKEN_PROJECTION, part_of
 
 if TYPE_CHECKING:
     from bertsmith.models.heads.piece_heads import PieceHead
@@ -191,6 +192,8 @@ class EncoderForTask(_OnEncoder):
         elif outputs or not head.is_vector:
             layer = nn.Linear(width, outputs) if head.own is None else new_own_head(head.own, config, outputs)
             self.add_module(head.saved_part, layer)
+        if head.pieces is not None and head.pieces.has_query_table:
+            self.add_module(QUERY_TABLE, QueryTable(config.vocab_size))
         if head.token_width:
             self.add_module(TOKEN_PROJECTION, nn.Linear(config.hidden_size, head.token_width, bias=False))
         if seed is not None:
@@ -276,6 +279,10 @@ class EncoderForTask(_OnEncoder):
                 logits [T, V] are of the pieces that follow each of their tokens.
         """
         head = self.head
+        if head.pieces is not None and head.pieces.has_query_table:
+            queries, others = queries_of(batch)
+            if queries:
+                return self._with_queries(batch, queries, others, noise=noise, dtype=dtype)
         if head.is_decoder:
             assert target is not None, "a decoder has a target"
             source = self.encode(batch, noise=None if frozen else noise, dtype=dtype, frozen=frozen)
@@ -358,6 +365,23 @@ class EncoderForTask(_OnEncoder):
             return logits
         assert isinstance(layer, nn.Linear)
         return linear(hidden, layer)
+
+    def _with_queries(
+        self,
+        batch: Batch,
+        queries: list[int],
+        others: list[int],
+        *,
+        noise: Noise | None,
+        dtype: torch.dtype | None,
+    ) -> Tensor:
+        """The weights of pieces [N, V] of rows that are queries, by their table, and of the others."""
+        weights: Tensor = self.get_submodule(QUERY_TABLE)(batch.select(queries))  # [n, V]
+        if not others:
+            return weights
+        below = None if noise is None else NoiseOfSome(noise, others, batch.num_rows)
+        rest: Tensor = self(batch.select(others), noise=below, dtype=dtype)
+        return torch.cat([weights.to(rest.dtype), rest])[np.argsort([*queries, *others])]
 
     def _project(self, hidden: Tensor) -> Tensor:
         """The vectors of tokens [R, K] of length 1, at least in fp32, from hidden states [R, D]."""

@@ -40,12 +40,22 @@ PIECE_POOLINGS = (MAX, SUM)
 RELU, LOG_RELU = PIECE_ACTIVATIONS = ("relu", "log1p_relu")  # the second has one logarithm more
 
 
+# The segments of the tokens of a query that no encoder reads: of special tokens, and of those that count.
+AROUND_QUERY, OF_QUERY = 2, 3
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PieceWeights:
-    """How the logits at the tokens of a row become the weights of pieces, see `piece_weights.py`."""
+    """How the logits at the tokens of a row become the weights of pieces, see `piece_weights.py`.
+
+    Attributes:
+        has_query_table: whether queries are rows of another kind, whose pieces have learned weights without the
+            encoder, see `QueryTable`.
+    """
 
     pooling: str = MAX
     activation: str = RELU
+    has_query_table: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

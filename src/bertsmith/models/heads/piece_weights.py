@@ -15,16 +15,45 @@ import itertools
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from bertsmith.models.heads.head_spec import LOG_RELU, PieceWeights
+from bertsmith.models.heads.head_spec import AROUND_QUERY, LOG_RELU, OF_QUERY, PieceWeights
 from bertsmith.models.heads.piece_heads import PieceHead
-from bertsmith.models.parts.batch import cut_by_tokens
+from bertsmith.models.parts.batch import Batch, cut_by_tokens
 from bertsmith.models.parts.head_inputs import MAX
 
 _MOST_LOGITS = 2**24  # computed at a time
 _MOST_PRODUCTS = 2**17  # of active pieces that are kept for the backward pass
+
+
+class QueryTable(nn.Module):
+    """A weight for each piece of a query, without any encoder; see `SparseStaticEmbedding` of sentence-transformers.
+
+    Source: Lassance and Clinchant (2022), "An Efficiency Study for SPLADE Models", section 3.3; Geng et al. (2024),
+    "Towards Competitive Search Relevance For Inference-Free Learned Sparse Retrievers", section 3.
+    """
+
+    starts_as_ones = True
+
+    def __init__(self, pieces: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(pieces))
+
+    def forward(self, queries: Batch) -> Tensor:
+        """The weights of the pieces that each query has, [N, V]."""
+        counts = torch.tensor(queries.lengths, device=self.weight.device)
+        row = torch.repeat_interleave(torch.arange(queries.num_rows, device=self.weight.device), counts)
+        counted = queries.segment_ids == OF_QUERY
+        present = self.weight.new_zeros(queries.num_rows, len(self.weight))
+        present[row[counted], queries.token_ids[counted]] = 1
+        return present * self.weight
+
+
+def queries_of(batch: Batch) -> tuple[list[int], list[int]]:
+    """The rows of a batch that are queries, and the others."""
+    is_query = (batch.segment_ids[batch.first_positions] >= AROUND_QUERY).tolist()
+    return tuple([row for row in range(batch.num_rows) if is_query[row] == wanted] for wanted in (True, False))  # type: ignore[return-value]
 
 
 def weights_of_rows(

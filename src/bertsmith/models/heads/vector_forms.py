@@ -11,7 +11,7 @@ from bertsmith.base.core.settings import require_known
 from bertsmith.models.heads.head_spec import COSENT, COSINE, MARGIN, OBJECTIVES, RANKING
 from bertsmith.models.parts.head_inputs import MAX
 
-DENSE, SPARSE, TOKENS = "dense", "sparse", "tokens"
+DENSE, SPARSE, TOKENS, INFERENCE_FREE = "dense", "sparse", "tokens", "inference-free"
 BY_COSINE, BY_PRODUCT, BY_TOKENS = "cosine", "dot", "meanmaxsim"  # as `similarity_fn_name` of sentence-transformers
 BY_EUCLIDEAN, BY_MANHATTAN = "euclidean", "manhattan"  # distances, of which the similarity is the negative
 OF_DENSE_VECTORS = (BY_COSINE, BY_PRODUCT, BY_EUCLIDEAN, BY_MANHATTAN)
@@ -31,6 +31,7 @@ class VectorForm:
         has_widths: whether the first numbers of a vector can be a vector of their own.
         of_tokens: whether a text has a vector for each token, see `token_similarities.py`.
         of_pieces: whether it is a weight for each piece of the vocabulary, see `piece_weights.py`.
+        has_query_table: whether the first texts of examples have learned weights of their pieces, without the encoder.
         flops: default weights of the regularizer of the first texts of an example and of that of the others.
     """
 
@@ -40,6 +41,7 @@ class VectorForm:
     has_widths: bool = False
     of_pieces: bool = False
     of_tokens: bool = False
+    has_query_table: bool = False
     flops: tuple[float, float] = (0.0, 0.0)
 
     def similarity_for(self, objective: str) -> str:
@@ -60,6 +62,14 @@ VECTOR_FORMS: Mapping[str, VectorForm] = {
         similarity=BY_PRODUCT,
         of_pieces=True,
         flops=(5e-5, 3e-5),  # as in the examples of sentence-transformers
+    ),
+    INFERENCE_FREE: VectorForm(
+        reads=(MAX,),
+        objectives=(COSINE, COSENT, RANKING, MARGIN),
+        similarity=BY_PRODUCT,
+        of_pieces=True,
+        has_query_table=True,
+        flops=(0.0, 3e-5),  # a query has the pieces of its text alone
     ),
     TOKENS: VectorForm(
         reads=("mean",),

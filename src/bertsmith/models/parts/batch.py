@@ -86,6 +86,20 @@ class Batch:
         ids = np.concatenate(rows)
         return Batch.from_flat(ids, np.zeros_like(ids), [len(row) for row in rows], row_ids, device)
 
+    def select(self, rows: Sequence[int]) -> "Batch":
+        """Some of the rows, as a batch of their own."""
+        import torch
+
+        index = torch.from_numpy(rows_index(np.asarray(self.lengths), np.asarray(rows))).to(self.token_ids.device)
+        return Batch(
+            token_ids=self.token_ids[index],
+            segment_ids=self.segment_ids[index],
+            positions=self.positions[index],
+            lengths=tuple(self.lengths[row] for row in rows),
+            row_ids=tuple(self.row_ids[row] for row in rows),
+            unseen=None if self.unseen is None else self.unseen[list(rows)],
+        )
+
     @property
     def num_tokens(self) -> int:
         """T."""

@@ -194,7 +194,7 @@ def initial_values(module: nn.Module, name: str, deviation: float, seed: int) ->
     if name.endswith("bias") or last.startswith("bias"):
         values = torch.tensor(getattr(owner, "initial_bias", (0.0,)))
         return values.repeat_interleave(shape.numel() // len(values)).view(shape)
-    if "norm" in name or isinstance(owner, nn.LayerNorm | nn.RMSNorm):
+    if "norm" in name or isinstance(owner, nn.LayerNorm | nn.RMSNorm) or getattr(owner, "starts_as_ones", False):
         return torch.ones(shape)
     if getattr(owner, "starts_as_identity", False):
         return torch.eye(*shape)

@@ -84,6 +84,24 @@ class NoiseOfTexts:
         return self._noise.keep_in_step(probability, name, size, dtype)
 
 
+class NoiseOfSome:
+    """The noise of a batch for some of its rows."""
+
+    def __init__(self, noise: Noise, rows: Sequence[int], total: int) -> None:
+        self._noise, self._rows, self._total = noise, rows, total
+
+    def keep(self, probability: float, sizes: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """See `Noise.keep`; the rows are ascending."""
+        of_all = [0] * self._total
+        for row, size in zip(self._rows, sizes, strict=True):
+            of_all[row] = size
+        return self._noise.keep(probability, of_all, dtype)
+
+    def keep_in_step(self, probability: float, name: str, size: int, dtype: torch.dtype) -> Tensor:
+        """See `Noise.keep_in_step`."""
+        return self._noise.keep_in_step(probability, name, size, dtype)
+
+
 class DeviceNoise:
     """Noise per micro-batch, for CUDA; also seeds the device's default generator, which the attention kernel uses."""
 

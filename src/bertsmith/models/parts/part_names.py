@@ -11,7 +11,11 @@ READER = "reader"  # what is between the encoder and the output layer of a head 
 DECODER = "decoder"  # a head that writes a text, `models/heads/decoder.py`
 PROJECTION = "projection"  # from a student's width to its teacher's: trained with a model, and never stored with it
 TOKEN_PROJECTION = "token_projection"  # from an encoder's width to that of the vectors of tokens
-PARTS = ("pooler", "mlm", "nsp", "classifier", "span", BLOCKS, READER, DECODER, OWN_HEAD, PROJECTION, TOKEN_PROJECTION)
+QUERY_TABLE = "query_table"  # the weights of the pieces of queries, which no encoder reads
+PARTS = (
+    *("pooler", "mlm", "nsp", "classifier", "span", BLOCKS, READER, DECODER, OWN_HEAD, PROJECTION, TOKEN_PROJECTION),
+    QUERY_TABLE,
+)
 
 
 def with_prefix(ours: str) -> str:

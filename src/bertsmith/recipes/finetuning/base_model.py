@@ -369,9 +369,15 @@ def _require_form(form: VectorForm, settings: FinetuningSettings, folder: ModelF
     )
     require(
         form.of_pieces or (settings.query_flops, settings.passage_flops) == (None, None),
-        expected="--vectors sparse for --query-flops and --passage-flops",
+        expected="--vectors sparse or inference-free for --query-flops and --passage-flops",
         found=settings.vectors,
         fix="leave them out",
+    )
+    require(
+        not form.has_query_table or settings.lora_rank is None,
+        expected=f"a training without an adapter, for --vectors {settings.vectors}",
+        found="--lora-rank",
+        fix="leave one of the two out",
     )
     if not form.of_pieces:
         return

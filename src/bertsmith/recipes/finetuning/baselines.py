@@ -160,10 +160,13 @@ class _Computation:
 
     def __init__(self, job: FinetuningJob) -> None:
         assert job.dev is not None, "systems are scored on dev examples"
-        self.job, self.dev, self._features = job, job.data.dev, job.dev
+        self.job, self.dev = job, job.data.dev
         # Shorter vectors (Matryoshka), and those of pieces or tokens, are what the training is for.
         spec = dataclasses.replace(job.task.spec, widths=(), vectors=DENSE)
-        self.task = job.task if spec == job.task.spec else task_for(spec)
+        self.task, self._features = job.task, job.dev
+        if spec != job.task.spec:
+            self.task = task_for(spec)
+            self._features = self.task.encode(self.dev, job.tokenizer)
         self._seed, self._chosen = job.training.seed, sample_of(job)
         self.train = self._examples(self._chosen)
         self._linear: dict[str, LinearModel] = {}

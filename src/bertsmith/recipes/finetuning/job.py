@@ -36,7 +36,7 @@ from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.heads.own_head import OwnHead
 from bertsmith.models.model_files.metadata import BEST_EVALUATION, ModelMetadata
 from bertsmith.models.parts.low_rank import Factors, Group, add_adapters, merge_adapters
-from bertsmith.models.parts.part_names import TOKEN_PROJECTION
+from bertsmith.models.parts.part_names import QUERY_TABLE, TOKEN_PROJECTION
 from bertsmith.recipes.finetuning.base_model import (
     loading_options,
     require_base,
@@ -546,7 +546,8 @@ class FinetuningJob:
         )
         trained = (self.head.saved_part, *(("pooler",) if self.head.uses_pooler(model.config) else ()))
         if self.head.is_vector:
-            trained = (TOKEN_PROJECTION,) if self.head.token_width else () if self.head.pieces is None else ("mlm",)
+            of_pieces = () if self.head.pieces is None else ("mlm", QUERY_TABLE)
+            trained = (TOKEN_PROJECTION,) if self.head.token_width else of_pieces
         save_pretrained(
             folder,
             model,

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from bertsmith.base.core.progress import counted
+from bertsmith.models.parts.part_names import QUERY_TABLE
 from bertsmith.recipes.finetuning.settings import ENCODER, KEPT, SHARED
 from bertsmith.recipes.results.finished_run import named
 from bertsmith.tasks.specs.task import BY_NAME
@@ -19,7 +20,7 @@ def opening_lines(job: "FinetuningJob") -> list[str]:
     base = job.first_model(parameters="meta")
     added = base.model.num_head_parameters
     unread = {job.head.saved_part} if job.head.uses_pooler(job.folder.config) else {job.head.saved_part, "pooler"}
-    missing = [part for part in base.new_parts if part not in unread]
+    missing = [part for part in base.new_parts if part not in (*unread, QUERY_TABLE)]
     assert job.training.steps is not None, "a budget in steps"
     examples = f"{len(job.data.train):,} training and {counted(len(job.data.dev), 'dev example')}"
     steps = counted(job.training.steps, "step")

@@ -161,7 +161,8 @@ class FinetuningSettings:
     vectors: str = help_field(
         DENSE,
         "similarity, pairs, triplets, texts: form of the vectors: dense, sparse (a weight for each piece of the "
-        "vocabulary, from the masked-LM head, as in SPLADE), or tokens (one for each token, as in ColBERT)",
+        "vocabulary, from the masked-LM head, as in SPLADE), inference-free (the same, but pieces of the first texts "
+        "have learned weights, without the encoder), or tokens (one for each token, as in ColBERT)",
         choices=tuple(VECTOR_FORMS),
     )
     vector_loss: str | None = help_field(
@@ -186,7 +187,7 @@ class FinetuningSettings:
     query_flops: float | None = help_field(
         None,
         "--vectors sparse: weight of the FLOPS regularizer of the first texts, which keeps the number of their pieces "
-        "small [5e-05]",
+        "small [5e-05; inference-free: 0]",
         least=0,
     )
     passage_flops: float | None = help_field(None, "the same of the other texts [3e-05]", least=0)

@@ -21,7 +21,7 @@ from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.heads.own_head import OwnHead
 from bertsmith.models.parts.encoder import Trace
 from bertsmith.models.parts.noise import noise_for
-from bertsmith.models.parts.part_names import DECODER, PREFIX, part_of, plain
+from bertsmith.models.parts.part_names import DECODER, PREFIX, QUERY_TABLE, part_of, plain
 from bertsmith.recipes.finetuning.settings import FinetuningSettings
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.encoding.forward import task_logits
@@ -33,6 +33,9 @@ from bertsmith.training.loop.workload import StepPlan, Workload
 
 if TYPE_CHECKING:
     from bertsmith.training.loop.teaching import Teaching
+
+
+_RATE_OF_TABLE = 50.0  # as in the examples of sentence-transformers: 1e-3 for an encoder's 2e-5
 
 
 class Finetuning(Workload):
@@ -96,8 +99,10 @@ class Finetuning(Workload):
     def rate_factor(self, name: str) -> float:
         """The layer decay to the power of the number of layers above the parameter; 1 for the pooler.
 
-        For a head it is 1, for a decoder `decoder_rate`.
+        For a head it is 1, for a decoder `decoder_rate`, for the weights of queries 50.
         """
+        if part_of(name) == QUERY_TABLE:
+            return _RATE_OF_TABLE
         if not name.startswith(PREFIX):
             return self.settings.decoder_rate if part_of(name) == DECODER else 1.0
         encoder = self.model.encoder

@@ -28,10 +28,12 @@ import numpy.typing as npt
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.models.heads.head_spec import (
+    AROUND_QUERY,
     COSENT,
     COSINE,
     INFERSENT,
     MARGIN,
+    OF_QUERY,
     RANKING,
     TRIPLET,
     WITH_LAYER,
@@ -58,6 +60,7 @@ from bertsmith.tasks.specs.vector_gold import (
     metrics_of_examples,
 )
 from bertsmith.text.tokenizers.pack import PackedRows, filled_rows, pack_rows
+from bertsmith.text.tokenizers.template import Template
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 
@@ -94,7 +97,7 @@ class SimilarityTask(Task):
             pooled=True,
             reads=spec.reads,
             is_vector=True,
-            pieces=PieceWeights() if self._form.of_pieces else None,
+            pieces=PieceWeights(has_query_table=self._form.has_query_table) if self._form.of_pieces else None,
             has_product=spec.objective == INFERSENT,
         )
 
@@ -163,6 +166,8 @@ class SimilarityTask(Task):
         is_first[np.cumsum(counts) - counts] = True
         rows, unseen = self._rows([text for texts in groups.texts for text in texts], is_first, tokenizer)
         read = rows.offsets[:-1]
+        if self._form.has_query_table:
+            rows = with_marked_queries(rows, is_first, tokenizer.template)
         if self._form.of_tokens:
             skipped = np.isin(rows.token_ids, skipped_ids(tokenizer.vocabulary))
             read = np.flatnonzero(np.repeat(is_first, rows.lengths) | ~skipped)
@@ -257,6 +262,15 @@ class SimilarityTask(Task):
         lengths = np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
         different = {text for example in examples for text in texts_of_group(example)}
         return len(different) > 1 and float(np.linalg.norm((vectors / lengths).mean(axis=0))) > _COLLAPSED
+
+
+def with_marked_queries(rows: PackedRows, is_query: npt.NDArray[np.bool_], template: Template) -> PackedRows:
+    """The rows with the segments of queries, see `piece_weights.QueryTable`, in those that are queries."""
+    segments = rows.segment_ids.copy()
+    for begin, end in zip(rows.offsets[:-1][is_query].tolist(), rows.offsets[1:][is_query].tolist(), strict=True):
+        segments[begin:end] = AROUND_QUERY
+        segments[begin + len(template.start) : end - len(template.end)] = OF_QUERY
+    return PackedRows(rows.token_ids, segments, rows.lengths, rows.cut_by_row)
 
 
 def skipped_ids(vocabulary: Vocabulary) -> Ints:
