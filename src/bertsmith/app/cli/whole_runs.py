@@ -174,8 +174,9 @@ def upgrade(request: "UpgradeRequest", json: JsonOption = False) -> None:
 def drift(request: "DriftRequest", json: JsonOption = False) -> None:
     """Show how later texts, such as requests, differ from the texts that a model was trained on.
 
-    A bag of words that is fitted to tell them apart says whether they differ by more than noise, and which later texts
-    are least like the training texts. With --model: unknown pieces, truncated texts, predicted labels, confidence.
+    The mean of their words, compared with that of random divisions of all texts, says whether they differ by more than
+    noise, and which later texts are least like the training texts. With --model: unknown pieces, truncated texts,
+    predicted labels, confidence; of a model without a task, the mean of the vectors.
     """
     from bertsmith.app.library.drift import drift as compare_texts
 

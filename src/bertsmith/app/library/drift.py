@@ -2,12 +2,11 @@
 
 ::
 
-    DIR/drift.json    words, pieces, lengths, predictions of both; the test of whether they differ
+    DIR/drift.json    words, pieces, lengths, predictions of both; the tests of whether they differ
     DIR/unlike.csv    the later texts, those that are least like the training texts first
     DIR/report.html   the same as a page
 
-A bag of words is fitted to tell training texts from later ones, and tested on others of both; see
-`tasks.metrics.two_samples`.
+Texts differ by their words or, with a model that gives vectors, by these; see `tasks.metrics.two_samples`.
 """
 
 import dataclasses
@@ -30,9 +29,11 @@ from bertsmith.base.core.tables import local_path
 from bertsmith.base.pages import html
 from bertsmith.base.storage.files import write_csv, write_json
 from bertsmith.base.storage.locks import require_unused
+from bertsmith.inference.vectors.embedder import BLOCK, EitherVectors, Embedder
+from bertsmith.inference.vectors.token_embedder import TokenEmbedder
 from bertsmith.recipes.audit.out_of_fold import bag_features
 from bertsmith.tasks.datasets.examples import Example, TextExample, whole_text
-from bertsmith.tasks.metrics.two_samples import two_sample_test
+from bertsmith.tasks.metrics.two_samples import shares_below, two_sample_test
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.specs.tokenized import encoded_texts
@@ -58,7 +59,8 @@ class Drift:
 
     Attributes:
         report: the content of drift.json.
-        unlike: the later texts with the probability that each is a later one, the highest first.
+        unlike: the later texts, each with the share of the training texts that look less like later ones, the highest
+            first; by the vectors if the model gives some.
     """
 
     report: Mapping[str, Any]
@@ -75,14 +77,20 @@ class Drift:
 
     def lines(self) -> list[str]:
         """The results, as lines of text."""
-        test = self.report["test"]
-        low, high = test["interval"]
-        verdict = "the later texts differ from the training texts" if test["differ"] else "no difference beyond noise"
-        lines = [
-            f"{verdict}: a bag of words tells them apart with an area under the ROC curve of {test['area']:.3f} (95% "
-            f"interval {low:.3f} to {high:.3f}; 0.5 is chance), p {shown_p(test['p_value'])}"
-        ]
-        lines += [f"{name}: {before} before, {later} now" for name, before, later in self.rows()]
+        return [*self.verdicts(), *(f"{name}: {before} before, {later} now" for name, before, later in self.rows())]
+
+    def verdicts(self) -> list[str]:
+        """Whether the texts differ: by their words and, if the model gives some, by their vectors."""
+        lines = []
+        for name, kind in (("test", "words"), ("vectors", "vectors")):
+            if (test := self.report.get(name)) is not None:
+                low, high = test["interval"]
+                verdict = "the later texts differ from the training texts" if test["differ"] else "no difference"
+                lines.append(
+                    f"{verdict}{'' if test['differ'] else ' beyond noise'} by the mean of their {kind}, p "
+                    f"{shown_p(test['p_value'])}: area under the ROC curve {test['area']:.3f} (95% interval {low:.3f} "
+                    f"to {high:.3f}; 0.5 is chance)"
+                )
         return lines
 
 
@@ -107,8 +115,8 @@ def drift(request: DriftRequest) -> Drift:
             report[side] |= _pieces(model, examples)
         if model._predictor is not None:
             report |= _predictions(model, report, before, later)
-    test, unlike = _test(before, later, request.seed)
-    result = Drift(report=report | {"test": test}, unlike=unlike)
+    tests, unlike = _tests(before, later, model, request.seed)
+    result = Drift(report=report | tests, unlike=unlike)
     if request.out is not None:
         _write(Path(request.out), result)
     return result
@@ -125,10 +133,14 @@ def _pieces(model: Model, examples: Sequence[Example]) -> dict[str, Any]:
         return {}
     tokenizer, predictor = model.tokenizer, model._predictor
     if predictor is None:
-        read = [TextExample(id=example.id, first=whole_text(example)) for example in examples]
+        texts, embedder = [whole_text(example) for example in examples], model.embedder
         ability = "embed" if "embed" in model.abilities else model.abilities[0]
-        lengths = np.array(model.tokens([text.first for text in read], ability))
-        ids = encoded_texts(read, tokenizer).ids
+        if isinstance(embedder, TokenEmbedder):  # texts are read as documents
+            encoded = embedder.encode_side(texts, embedder.recipe.documents)
+            lengths = encoded.lengths + tokenizer.template.num_special(1)
+        else:
+            lengths = np.array(model.tokens(texts, ability))
+        ids = encoded_texts([TextExample(id="", first=text) for text in texts], tokenizer).ids
     else:
         ability = model.abilities[0]
         tokenized = predictor.tokenized(examples)
@@ -170,10 +182,10 @@ def _predictions(
     return result
 
 
-def _test(
-    before: Sequence[Example], later: Sequence[Example], seed: int
+def _tests(
+    before: Sequence[Example], later: Sequence[Example], model: Model | None, seed: int
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The test of whether the texts differ, and the later texts, those least like the training texts first."""
+    """The tests of whether the texts differ, and the later texts, those least like the training texts first."""
     read: list[TextExample] = []
     for side, examples in zip(SIDES, (before, later), strict=True):
         if (different := len(set(map(whole_text, examples)))) < LEAST:
@@ -186,39 +198,56 @@ def _test(
         for number in range(len(examples)) if numbers is None else sorted(numbers.tolist()):
             text, location = whole_text(examples[number]), getattr(examples[number], "location", "")
             read.append(TextExample(id=str(len(read)), first=text, label=side, location=location))
+    # Among words that are equally rare, the bag counts those of the first texts: neither side may come first.
+    read = [read[number] for number in generator(seed, "order of texts").permutation(len(read)).tolist()]
     spec = TaskSpec(kind="classification", name="classification", labels=SIDES)
-    labels = np.array([SIDES.index(str(example.label)) for example in read])
+    is_later = np.array([example.label == LATER for example in read])
     folds = np.array(fold_numbers(read, FOLDS, seed))
     with silently():
-        chances = bag_features(spec, read).out_of_fold(spec, labels, folds, seed)[:, 1]
-    test = two_sample_test(chances, labels == 1, folds)
-    order = [number for number in np.argsort(-chances, kind="stable").tolist() if labels[number]]
+        inputs = {"test": bag_features(spec, read).inputs}
+        if model is not None and model.task is None and model.shows_pieces:
+            inputs["vectors"] = _vectors(model.embedder, [example.first for example in read])
+    results = {name: two_sample_test(rows, is_later, folds, seed) for name, rows in inputs.items()}
+    scores = results[next(reversed(results))][1]
+    shares = shares_below(np.sort(scores[~is_later]), scores)
     unlike = [
         {
-            "probability": round(float(chances[number]), 4),
+            "share": round(float(shares[number]), 4),
             "text": read[number].first[:_LONGEST_TEXT],
             "location": read[number].location,
         }
-        for number in order
+        for number in np.argsort(-scores, kind="stable").tolist()
+        if is_later[number]
     ]
-    values = {"area": test.area, "interval": [test.low, test.high], "p_value": test.p_value, "differ": test.differ}
-    return values, unlike
+    tests = {
+        name: {"area": test.area, "interval": [test.low, test.high], "p_value": test.p_value, "differ": test.differ}
+        for name, (test, _) in results.items()
+    }
+    return tests, unlike
+
+
+def _vectors(embedder: Embedder, texts: Sequence[str]) -> EitherVectors:
+    """A vector of each text; of a model of token vectors, their mean. The share "cut" counts truncated texts."""
+    if not isinstance(embedder, TokenEmbedder):
+        return embedder.embed_either(texts)[0]
+    blocks = (embedder.documents(texts[start : start + BLOCK]) for start in range(0, len(texts), BLOCK))
+    return np.array([vectors.mean(axis=0) for block in blocks for vectors in block])
 
 
 def _write(folder: Path, result: Drift) -> None:
     """Writes the results and the page."""
     folder.mkdir(parents=True, exist_ok=True)
-    columns = ["probability", "text", "location"]
+    columns = ["share", "text", "location"]
     write_csv(folder / "unlike.csv", [columns, *([text[name] for name in columns] for text in result.unlike)])
     write_json(folder / "drift.json", dict(result.report))
-    unlike = [[f"{text['probability']:.4f}", text["text"]] for text in result.unlike[:_SHOWN]]
+    unlike = [[f"{text['share']:.4f}", text["text"]] for text in result.unlike[:_SHOWN]]
     html.write_page(
         folder / html.PAGE_FILE,
         "Drift of texts",
-        html.section("Do the texts differ?", html.lines(result.lines()[:1])),
+        html.section("Do the texts differ?", html.lines(result.verdicts())),
         html.section("Texts and predictions", html.table(result.rows(), ["", *SIDES])),
         html.section(
             f"{counted(len(unlike), 'later text')}, least like the training texts first",
-            html.table(unlike, ["probability of a later text", "text"]),
+            html.table(unlike, ["share of training texts that are more alike", "text"]),
         ),
     )

@@ -117,7 +117,10 @@ class DriftRequest(Request, ColumnSettings, ComputeSettings):
     ]
     _: dataclasses.KW_ONLY
     model: str | Path | None = path_field(
-        "also compare pieces, lengths and predictions of this model", "DIR", path="the model", kind=str
+        "also compare pieces, lengths and predictions of this model, or its vectors if it has no task",
+        "DIR",
+        path="the model",
+        kind=str,
     )
     out: str | Path | None = help_field(
         None,
@@ -126,4 +129,4 @@ class DriftRequest(Request, ColumnSettings, ComputeSettings):
         path="the folder",
         kind=Path,
     )
-    seed: int = help_field(1, "seed of the folds, the fits and the draw of many texts")
+    seed: int = help_field(1, "seed of the folds, the random divisions and the draw of many texts")
