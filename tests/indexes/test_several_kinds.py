@@ -172,11 +172,11 @@ def test_what_does_not_fit_is_refused(whole: Path, models: Sequence[Path], tmp_p
     for call, message in (
         (
             lambda: build(texts, whole, models[:2], add=True),
-            "dense and sparse and tokens vectors, .* dense and sparse;",
+            "dense vectors and sparse vectors and vectors of tokens, .* dense vectors and sparse vectors;",
         ),
         (lambda: build(texts, tmp_path / "new", [models[0], models[0]]), "one model of dense vectors"),
         (lambda: join_indexes([whole, tmp_path / "one"], tmp_path / "new"), "another model or setting"),
-        (lambda: export_index(tmp_path / "one", tmp_path / "x.parquet"), "only tokens ones"),
+        (lambda: export_index(tmp_path / "one", tmp_path / "x.parquet"), "only vectors of tokens"),
     ):
         if not (tmp_path / "one").exists():
             build(texts, tmp_path / "one", models[2:])

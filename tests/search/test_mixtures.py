@@ -144,13 +144,13 @@ def test_what_does_not_fit_is_refused(index: Path, models: Sequence[Path], tmp_p
     texts, dense = index.parent / "texts.jsonl", tmp_path / "dense"
     build_index(texts, dense, model=models[0])
     for passages, options, message in (
-        (dense, {"by": ["dense", "sparse"]}, "vectors of the kind 'sparse' in '.*dense'; found dense and words"),
+        (dense, {"by": ["dense", "sparse"]}, "sparse vectors in '.*dense'; found dense vectors and words"),
         (index, {"by": ["dens"]}, "did you mean 'dense'"),
         (index, {"by": ["dense", "dense"]}, "each kind of search once"),
         (index, {"by": ["dense"], "system": "hybrid"}, "`by` needs no"),
         (index, {"by": ["tokens"], "model": models[0]}, "that are searched .tokens."),
         (dense, {"model": models[2]}, "one vector per text"),
-        (texts, {"by": ["dense", "sparse"], "model": models[0]}, "a model of sparse vectors; found dense"),
+        (texts, {"by": ["dense", "sparse"], "model": models[0]}, "a model of sparse vectors; found dense vectors"),
         (texts, {"by": ["dense"]}, "a model that makes the vectors"),
         (texts, {"by": ["dense"], "model": models[0], "also": [models[0]]}, "one model of dense vectors"),
     ):

@@ -33,7 +33,7 @@ from bertsmith.inference.indexes.stored_vectors import PassageTokens, PassageVec
 from bertsmith.inference.search.cells import rows_within
 from bertsmith.inference.search.index import Vectors, kind_of, maker_of, query_vectors
 from bertsmith.inference.search.passages import Record, read_records
-from bertsmith.inference.search.request import BY_WORDS, DENSE, MANIFEST, TOKENS, VECTORS, WORDS
+from bertsmith.inference.search.request import BY_WORDS, DENSE, MANIFEST, TOKENS, VECTORS, WORDS, named
 from bertsmith.inference.search.retrieval import TextSearch, VectorSearch
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.files import require_place
@@ -76,7 +76,7 @@ def build_index(request: IndexRequest) -> IndexChange:
             embedder = _passage_embedder(request, model)
             if (kind := kind_of(embedder)) in vectors:
                 raise ConfigError(
-                    expected=f"one model of {kind} vectors",
+                    expected=f"one model of {named(kind)}",
                     found=f"'{vectors[kind].record.model}' and '{model}'",
                     fix="build an index for each",
                 )
@@ -167,7 +167,7 @@ def _checked(stored: StoredVectors, embedder: Embedder, records: Iterable[Record
     made_of, recorded = made_of_index(embedder), stored.made_of
     wrong = [name for name in {**made_of, **recorded} if recorded and made_of.get(name) != recorded.get(name)]
     if (kind := kind_of(embedder)) != DENSE:
-        wrong = [f"dense ones, and the model makes {kind} ones"]
+        wrong = [f"dense ones, and the model makes {named(kind)}"]
     elif stored.width != embedder.width:
         wrong = [f"width {stored.width} instead of {embedder.width}"]
     elif not recorded:
@@ -260,7 +260,7 @@ def index_embedders(
     for model in models:
         if (kind := _kind_in(index, model, settings)) in sources:
             raise ConfigError(
-                expected=f"one model of {kind} vectors",
+                expected=f"one model of {named(kind)}",
                 found=f"'{sources[kind]}' and '{model}'",
                 fix="leave one out",
             )
@@ -269,7 +269,7 @@ def index_embedders(
     if idle := [kind for kind in sources if kind not in wanted]:
         raise ConfigError(
             expected=f"models of the vectors that are searched ({', '.join(wanted)})",
-            found=f"'{sources[idle[0]]}', for {idle[0]} ones",
+            found=f"'{sources[idle[0]]}', for {named(idle[0])}",
             fix="leave it out, or search by them",
         )
     return {kind: _index_embedder(index, kind, sources.get(kind), settings) for kind in wanted}
@@ -314,8 +314,8 @@ def kind_in(index: Index, name: str) -> str:
     kind = {VECTORS: index.manifest.kind, BY_WORDS: WORDS}.get(name, name)
     if kind not in kinds:
         raise InputError(
-            expected=f"vectors of the kind {kind!r} in '{index.folder}'",
-            found=" and ".join(kinds),
+            expected=f"{named(kind)} in '{index.folder}'",
+            found=" and ".join(map(named, kinds)),
             fix="search by these, or build an index with a model of that kind (--also)",
         )
     return kind
@@ -342,7 +342,7 @@ def search_by_kind(
 def differences(index: Index, embedder: Embedder, kind: str) -> list[str]:
     """What differs between the vectors of a kind of an index and those of an embedder."""
     if (made := kind_of(embedder)) != kind:
-        return [f"{made} vectors instead of {kind} ones"]
+        return [f"{named(made)} instead of {named(kind)}"]
     about = index.manifest.vectors[kind]
     if embedder.width != about.width:
         return [f"width {embedder.width} instead of {about.width}"]

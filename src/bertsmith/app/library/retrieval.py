@@ -40,6 +40,7 @@ from bertsmith.inference.search.request import (
     SearchPassagesRequest,
     is_index,
     kinds_of,
+    named,
     require_model,
 )
 from bertsmith.inference.search.retrieval import (
@@ -228,7 +229,9 @@ def _searches_of_file(request: RetrievalRequest, names: Sequence[str]) -> tuple[
         model = first if name == VECTORS else models.get(name)
         if model is None:
             raise ConfigError(
-                expected=f"a model of {name} vectors", found=" and ".join(models) or "none", fix="add it with --also"
+                expected=f"a model of {named(name)}",
+                found=" and ".join(map(named, models)) or "none",
+                fix="add it with --also",
             )
         searches[name] = _search_by_vectors(request, passages.texts, model)
     return passages, searches
@@ -246,7 +249,7 @@ def _models_of_vectors(request: RetrievalRequest, passages: TextSet) -> dict[str
         else:
             model = load_embedder(source, characters=characters, sparse=True, **request.arguments(load_embedder))
         if (kind := kind_of(model)) in models:
-            raise ConfigError(expected=f"one model of {kind} vectors", found=f"also '{source}'", fix="leave one out")
+            raise ConfigError(expected=f"one model of {named(kind)}", found=f"also '{source}'", fix="leave one out")
         models[kind] = model
     return models
 

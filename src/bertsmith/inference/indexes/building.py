@@ -31,7 +31,7 @@ from bertsmith.inference.indexes.rows import ID, TEXT, Rows, write_rows
 from bertsmith.inference.indexes.segment import Ints, Segment, SegmentRecord
 from bertsmith.inference.indexes.token_vectors import CODER
 from bertsmith.inference.search.passages import Record
-from bertsmith.inference.search.request import BUILDING, MANIFEST, TOKENS
+from bertsmith.inference.search.request import BUILDING, MANIFEST, TOKENS, named
 from bertsmith.tasks.datasets.values import brief
 
 COMPACTING = "compacting"
@@ -126,8 +126,8 @@ def _require_same(folder: Path, before: Manifest, vectors: Mapping[str, NewVecto
     """Refuses to extend an index with vectors of other kinds, models or settings."""
     if vectors.keys() != before.vectors.keys():
         raise InputError(
-            expected=f"{_listed(before.vectors)} vectors, as in '{folder}'",
-            found=_listed(vectors),
+            expected=f"{' and '.join(map(named, before.vectors))}, as in '{folder}'",
+            found=" and ".join(map(named, vectors)),
             fix="name a model for each kind, or none for those of the index",
         )
     for kind, new in vectors.items():
@@ -145,10 +145,6 @@ def _require_same(folder: Path, before: Manifest, vectors: Mapping[str, NewVecto
                 found=f"width {new.record.width}",
                 fix="use the same model, or build another index",
             )
-
-
-def _listed(kinds: Iterable[str]) -> str:
-    return " and ".join(kinds)
 
 
 def remove_rows(folder: Path, ids: Sequence[str]) -> IndexChange:

@@ -9,7 +9,7 @@ from pathlib import Path
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import Progress
 from bertsmith.inference.indexes.index import Index
-from bertsmith.inference.search.request import DENSE
+from bertsmith.inference.search.request import DENSE, named
 from bertsmith.inference.vectors.files import VectorFile
 from bertsmith.inference.vectors.writers import VECTOR
 
@@ -28,7 +28,7 @@ def export_rows(index: Index, out: Path, *, replace: bool = False) -> int:
     if DENSE not in manifest.vectors:
         raise InputError(
             expected=f"dense vectors in '{index.folder}'",
-            found=f"only {' and '.join(manifest.vectors)} ones, for which Parquet has no type",
+            found=f"only {' and '.join(map(named, manifest.vectors))}, for which Parquet has no type",
             fix="export an index of dense vectors",
         )
     dense = manifest.vectors[DENSE]

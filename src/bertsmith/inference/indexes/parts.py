@@ -22,7 +22,7 @@ from bertsmith.inference.indexes.token_vectors import CODER, TOKEN_VECTORS
 from bertsmith.inference.indexes.words import has_words, write_words
 from bertsmith.inference.search.cells import CELLS, LEAST_ROWS, SEED, Cells, has_faiss, write_cells
 from bertsmith.inference.search.postings import TextColumn
-from bertsmith.inference.search.request import DENSE, SPARSE, TOKENS, WORDS
+from bertsmith.inference.search.request import DENSE, SPARSE, TOKENS, WORDS, named
 from bertsmith.inference.search.token_codes import TokenCoder
 from bertsmith.inference.vectors.files import VectorFile
 from bertsmith.inference.vectors.writers import CodesWriter
@@ -72,7 +72,7 @@ def with_vectors(
     job, encode = new.job, _encoding(folder, segments, kind, new.job, earlier)
     counts, first_row = Counter(job.counts()), 0
     total = sum(each.rows for each in segments)
-    with Progress(f"{kind} vectors", total=total, unit="texts", how=job.made_of.get("precision", "")) as progress:
+    with Progress(named(kind), total=total, unit="texts", how=job.made_of.get("precision", "")) as progress:
         for segment in segments:
             rows = Rows(folder / segment.name)
 

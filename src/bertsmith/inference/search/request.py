@@ -116,6 +116,11 @@ class RetrievalRequest(Request, ComputeSettings, TableEncoding):
     )
 
 
+def named(kind: str) -> str:
+    """The vectors of a kind in words, or the words themselves."""
+    return kind if kind == WORDS else "vectors of tokens" if kind == TOKENS else f"{kind} vectors"
+
+
 def kinds_of(request: RetrievalRequest) -> tuple[str, ...]:
     """What is searched by `by`, checked; empty if it was not given."""
     kinds = tuple(request.by)
