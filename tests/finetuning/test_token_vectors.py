@@ -230,6 +230,13 @@ def test_expanded_queries_have_the_vectors_of_sentence_transformers_and_of_the_t
     assert scores == pytest.approx({name: score["mean"] for name, score in reported.items()})
 
 
+def test_an_export_of_a_model_with_expanded_queries_is_refused_in_one_line(expanded: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    bertsmith.convert(expanded / "run" / "model", tmp_path / "onnx", to="onnx")
+    with pytest.raises(BertsmithError, match="a model in torch, to expand queries"):
+        bertsmith.load(tmp_path / "onnx", device="cpu").rerank("anna ?", ["the film"])
+
+
 def test_rows_of_expanded_queries_in_training_are_those_of_the_folder(expanded: Path) -> None:
     folder = load_any(expanded / "run" / "model")
     assert folder.metadata.spec is not None

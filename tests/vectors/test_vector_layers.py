@@ -125,6 +125,7 @@ def test_a_pooling_without_the_prompt_is_the_same_in_every_engine(
     for embedder in (*ways, load_embedder(tmp_path / "onnx")):
         np.testing.assert_allclose(embedder.embed(texts), whole, atol=1e-5)
     assert np.abs(whole - ways[0].varied(prompt="none").embed(texts)).max() > 1e-2
+    assert make_static_vectors(folder, tmp_path / "static").width == ways[0].width
     with pytest.raises(ConfigError, match=r"a prompt of less than 4 tokens, .*; found 4; raise"):
         load_embedder(folder, device="cpu", max_length=4)
 

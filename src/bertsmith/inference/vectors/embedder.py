@@ -218,7 +218,7 @@ class Embedder:
         self.cut_texts += rows.truncated
         self.cut_tokens += rows.cut_tokens
         self.empty_texts += int(np.count_nonzero(encoded.lengths == 0))
-        vectors = encoder.text_vectors(rows, self.choice, self.pooling, self._unpooled)
+        vectors = encoder.text_vectors(rows, self.choice, self.pooling, skipped=self._unpooled)
         for layer in self.further:
             vectors = layer.apply(vectors)
         if self.normalize and self.cuts_last:

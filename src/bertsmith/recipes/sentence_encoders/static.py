@@ -90,7 +90,7 @@ def make_static_vectors(request: StaticVectorsRequest) -> StaticSummary:
         np.split(ids, pieces), template=tokenizer.template, max_length=tokenizer.template.num_special(1) + 1
     )
     with Progress("one pass over the vocabulary", total=pieces, unit="pieces", least=1.0) as progress:
-        vectors = embedder.encoder.row_vectors(rows, embedder.choice, embedder.pooling, progress)
+        vectors = embedder.encoder.text_vectors(rows, embedder.choice, embedder.pooling, progress)
     frequencies, texts = _frequencies(tokenizer, request)
     weight = WEIGHT_OF_ZIPF if text is None else WEIGHT_OF_TEXT
     table, variance = principal(vectors.astype(np.float64), kept)

@@ -157,26 +157,35 @@ class RowEncoder(abc.ABC):
             progress: counts the rows that are done.
         """
 
-    def text_vectors(self, rows: PackedRows, choice: LayerChoice, pooling: str = "mean", skipped: int = 0) -> Vectors:
+    def text_vectors(
+        self,
+        rows: PackedRows,
+        choice: LayerChoice,
+        pooling: str = "mean",
+        progress: Progress | None = None,
+        skipped: int = 0,
+    ) -> Vectors:
         """One vector per row, float32 [N, width], in order, by any pooling of `require_pooling`.
 
         Args:
+            progress: counts the rows that are done.
             skipped: how many tokens at the start of each row are not pooled.
         """
         parts, lengths = parts_of(pooling), rows.lengths.astype(np.int64)
         if not skipped and (pooling in POOLINGS or not parts):
-            return self.row_vectors(rows, choice, pooling)
+            return self.row_vectors(rows, choice, pooling, progress)
         if parts == (LAST,):  # the only tokens that the last layer has to give
-            read = rows.offsets[1:] - 1
-            return self.token_vectors(rows, choice, read) * (lengths > skipped)[:, None]
-        blocks = rows.offsets[:-1] * self.text_width(choice, "mean") // _POOLED_AT_ONCE
-        return np.concatenate(
-            [
-                pooled_tokens(self.token_vectors(part, choice), part.lengths.astype(np.int64), parts, skipped)
-                for block in np.unique(blocks)
-                for part in [rows.select(np.flatnonzero(blocks == block))]
-            ]
-        )
+            last = self.token_vectors(rows, choice, rows.offsets[1:] - 1)
+            if progress is not None:
+                progress.advance(len(rows))
+            return np.asarray(last * (lengths > skipped)[:, None], np.float32)
+        blocks, vectors = rows.offsets[:-1] * self.text_width(choice, "mean") // _POOLED_AT_ONCE, []
+        for block in np.unique(blocks):
+            part = rows.select(np.flatnonzero(blocks == block))
+            vectors.append(pooled_tokens(self.token_vectors(part, choice), lengths[blocks == block], parts, skipped))
+            if progress is not None:
+                progress.advance(len(part))
+        return np.concatenate(vectors)
 
     def text_width(self, choice: LayerChoice, pooling: str) -> int:
         """The width of the vectors of rows."""
