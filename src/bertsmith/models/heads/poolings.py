@@ -34,7 +34,7 @@ def parts_of(pooling: str) -> tuple[str, ...]:
     >>> parts_of("cls+mean"), parts_of("pooler")
     (('cls', 'mean'), ())
     """
-    parts = tuple(pooling.split(_PLUS))
+    parts = tuple(str(pooling).split(_PLUS))  # of any value, as it may be unchecked
     return parts if set(parts) <= {*PARTS} else ()
 
 
