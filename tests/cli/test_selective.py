@@ -217,7 +217,7 @@ def test_a_resumed_file_needs_the_same_labelled_texts(run, model: Path, table: P
         ({"calibrate": [], "accuracy": 1.0}, "accuracy"),
         ({"calibrate": [{"text": "a", "label": "none"}], "coverage": 0.9}, "a known label"),
         ({"calibrate": [{"text": "a", "label": "negative"}], "coverage": 0.9}, "at least 9 labelled texts"),
-        ({"calibrate": [{"text": "a", "label": "negative"}], "accuracy": 0.9}, "lower `accuracy`"),
+        ({"calibrate": [{"text": "a", "label": "negative"}], "accuracy": 0.9}, "ask for a lower accuracy"),
         (
             {"calibrate": [{"text": "a", "label": "negative"}, {"text": "b", "label": "x"}] * 5, "coverage": 0.8},
             "at least 0.8 of them; found 5 texts of 10 with others",

@@ -563,7 +563,7 @@ def test_answers_with_a_saved_threshold_are_those_of_the_library(tmp_path: Path)
             in (await client.get("/metrics")).body.decode()
         )
         for body, words in (
-            ({"coverage": 0.999}, "expected at least 999 labelled texts"),
+            ({"coverage": 0.999}, "found 64; label more texts, or ask for a lower coverage"),
             ({"accuracy": 0.999}, "expected answers that are certain to be right 99.9% of the time"),
             ({"coverage": 1.0}, "coverage: expected"),
             ({"coverage": 0.8, "accuracy": 0.5}, "expected 'accuracy' or 'coverage'; found both"),

@@ -132,7 +132,7 @@ def selection_for(tried: Sequence[Selection], accuracy: float) -> Selection:
             expected=f"answers that are certain to be right {accuracy:.1%} of the time",
             found=f"{best.bound(error):.1%} at best: of the {best.num_answered:,} most certain answers to "
             f"{counted(best.num_examples, 'labelled text')}, {best.num_right:,} are right",
-            fix="lower --accuracy, or label more texts",
+            fix="ask for a lower accuracy, or label more texts",
         )
     return max(held, key=lambda each: each.num_answered)
 
@@ -157,7 +157,7 @@ def set_threshold(gold_chances: Floats, coverage: float) -> float:
             expected=f"at least {counted(least, 'labelled text')} for sets that contain the right label {coverage:g} "
             "of the time",
             found=f"{len(gold_chances):,}",
-            fix="label more texts, or lower --coverage",
+            fix="label more texts, or ask for a lower coverage",
         )
     return float(np.sort(gold_chances)[len(gold_chances) - rank])
 
