@@ -26,7 +26,7 @@ ROOT = Path(__file__).parent.parent
 BUILD = "import sys, setuptools.build_meta as backend; print(backend.build_{kind}(sys.argv[1]))"
 # What an installed wheel must be able to do, without a network: lines of a shell, and what they print.
 SMOKE = (
-    ("bertsmith --version", "bertsmith"),
+    ("bertsmith --version", "VERSION"),
     ("bertsmith doctor", "starter"),
     ('bertsmith fill --model starter "She opened the [MASK]." --top 1', ""),
     (r"printf 'text,label\nwin a prize now,spam\nsee you at noon,ham\n%.0s' 1 2 3 4 5 6 > mails.csv", ""),
@@ -138,6 +138,7 @@ def smoke_test(archives: Mapping[str, bytes], python: str, constraint: Path | No
         _tried([str(binaries / "python"), "-m", "pip", "install", "--quiet", *limits, str(path)], work)
         for line, expected in SMOKE:
             printed = _tried(["sh", "-c", line], work, PATH=f"{binaries}{os.pathsep}{os.environ['PATH']}")
+            expected = expected.replace("VERSION", wheel.split("-")[1])
             if expected not in printed:
                 raise ReleaseError(f"{line}: expected {expected!r}; found {_last_line(printed)}")
         version = _tried([str(binaries / "python"), "--version"], work).strip()
