@@ -249,18 +249,20 @@ def _of_tags(data: Path, model: str | None, peer: str | None) -> Iterator[tuple[
                     if issue["issue"] in CORRECTED and issue["row"] <= scored
                 ]
             hits = [is_wrong[borders[i["row"] - 1] + np.arange(*i["words"])].any() for i in issues]
-            corrected = audited.corrected(issues)[:scored]
-            left = sum(
-                a != b
-                for row, other in zip(right, corrected, strict=False)
-                for a, b in zip(row.tags, other, strict=True)
-            )
+            left = [
+                sum(
+                    a != b
+                    for row, other in zip(right[:scored], corrected[:scored], strict=True)
+                    for a, b in zip(row.tags, other, strict=True)
+                )
+                for corrected in (audited.corrected(issues), audited.corrected(issues, -1.0))
+            ]
             values |= {
                 "findings": len(issues),
                 "right_among_100": float(np.mean(hits[:100])),
                 "right_findings": float(np.mean(hits)),
             }
-            values |= {"wrong_tags_after_correction": left}
+            values |= {"wrong_tags_after_correction": left[0], "wrong_tags_with_all_suggestions": left[1]}
             yield f"{table}, {system}", values | seconds
 
 

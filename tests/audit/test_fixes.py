@@ -81,7 +81,7 @@ def test_entities_are_corrected_in_the_lines_of_the_file(tmp_path: Path) -> None
     assert (folder / "corrected.conll").read_text(encoding="utf-8") == wanted
 
 
-def test_an_audit_whose_issues_are_all_left_is_applied_as_it_would_be(tmp_path: Path) -> None:
+def test_all_issues_of_an_audit_are_applied_if_they_are_left(tmp_path: Path) -> None:
     rows = [
         f"{name} B-PER\nwent O\nto O\nOslo B-LOC\nn{n} O\n" for n in range(8) for name in ("Ann", "Bob", "Eve", "Tom")
     ]
@@ -90,8 +90,10 @@ def test_an_audit_whose_issues_are_all_left_is_applied_as_it_would_be(tmp_path: 
     table = file_with(tmp_path / "t.conll", "\n".join(rows))
     first = bertsmith.audit_labels(table, tmp_path / "first", task="ner").folder
     again = bertsmith.audit_labels(table, tmp_path / "again", task="ner", fix=first / "issues.csv").folder
-    assert (again / "corrected.conll").read_bytes() == (first / "corrected.conll").read_bytes()
-    assert (again / "corrected.conll").read_bytes() != table.read_bytes()
+    right = [
+        f"{name} B-PER\nwent O\nto O\nOslo B-LOC\nn{n} O\n" for n in range(8) for name in ("Ann", "Bob", "Eve", "Tom")
+    ]
+    assert (again / "corrected.conll").read_text(encoding="utf-8") == "\n".join(right)
 
 
 @pytest.mark.parametrize(

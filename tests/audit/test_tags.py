@@ -65,6 +65,12 @@ def spans_of(words: Sequence[str], tags: Sequence[str]) -> list[dict[str, Any]]:
     ]
 
 
+def fixed(path: Path, folder: Path, task: str = "ner") -> Path:
+    """The folder of a table with all corrections of its audit."""
+    issues = bertsmith.audit_labels(path, folder / "out", task=task).folder / "issues.csv"
+    return bertsmith.audit_labels(path, folder / "fixed", task=task, fix=issues).folder
+
+
 @pytest.fixture(scope="module")
 def audit(tmp_path_factory: pytest.TempPathFactory) -> Audit:
     folder = tmp_path_factory.mktemp("tags")
@@ -86,7 +92,14 @@ def test_planted_errors_are_first_with_what_is_wrong_and_the_suggestion(audit: A
 
 def test_the_corrected_file_has_the_lines_of_the_file_with_other_tags(audit: Audit) -> None:
     before = in_columns(with_errors())
-    corrected = (audit.folder / "corrected.conll").read_text(encoding="utf-8")
+    certain = (audit.folder / "corrected.conll").read_text(encoding="utf-8")
+    table = audit.folder.parent / "table.conll"
+    fixed = bertsmith.audit_labels(table, audit.folder.parent / "fixed", task="ner", fix=audit.folder / "issues.csv")
+    corrected = (fixed.folder / "corrected.conll").read_text(encoding="utf-8")
+    lines = zip(*(text.splitlines() for text in (table.read_text(encoding="utf-8"), certain, corrected)), strict=True)
+    differ = [(line == other, other == last) for line, other, last in lines if line != last]
+    assert all(sum(pair) == 1 for pair in differ), "each is corrected as suggested, or not at all"
+    assert sum(is_right for _, is_right in differ) > 0
     assert corrected == "-DOCSTART- -X- O\n\n# a comment of its own\n" + in_columns(_right())
     assert corrected.count("\n") == before.count("\n") + 3
 
@@ -134,7 +147,7 @@ def test_a_corrected_file_has_the_form_of_the_file(form: str, tmp_path: Path) ->
         if form in ("list of records", "studio"):
             suffix, content = ".json", json.dumps(records)
     path = file_with(tmp_path / f"table{suffix}", content)
-    folder = bertsmith.audit_labels(path, tmp_path / "out", task="ner").folder
+    folder = fixed(path, tmp_path)
     copy = next(folder.glob("corrected.*"))
     assert copy.suffix == (".jsonl" if form == "studio" else suffix)
     again = read_tagged("ner", copy).examples
@@ -177,7 +190,7 @@ def test_a_file_of_bilou_keeps_its_letters(tmp_path: Path) -> None:
         (words, [letters[t[0]] + t[1:] for t in convert_tags(tags, "IOB2", "IOBES")]) for words, tags in with_errors()
     ]
     text = "\n".join("".join(f"{word} {tag}\n" for word, tag in zip(*row, strict=True)) for row in bilou)
-    folder = bertsmith.audit_labels(file_with(tmp_path / "table.txt", text), tmp_path / "out", task="ner").folder
+    folder = fixed(file_with(tmp_path / "table.txt", text), tmp_path)
     corrected = (folder / "corrected.txt").read_text(encoding="utf-8").split("\n\n")
     assert corrected[7].splitlines()[0] == "Eve U-PER"
     assert corrected[46].splitlines()[3:5] == ["New B-LOC", "Lima L-LOC"]
@@ -251,7 +264,7 @@ def test_every_change_makes_the_entities_those_of_the_suggestion(tmp_path: Path)
             judged = np.ones(len(tags), dtype=bool)
             table = TagsAudited(spec=spec, sentences=examples, tags=tags, probabilities=chances, judged=judged)
             issues = table.issues(0.9, (), None)
-            corrected = table.corrected(issues)
+            corrected = table.corrected(issues, -1.0)
             confident, margins, ranks = confident_labels(chances, tags), normalized_margins(chances, tags), []
             for finding in [issue for issue in issues if issue["issue"] in CORRECTED]:
                 n = finding["row"] - 1

@@ -51,6 +51,7 @@ MISSING, SPURIOUS, TYPE, BOUNDARY, OTHERS = (
     "other entities",
 )
 CORRECTED = (WRONG, MISSING, SPURIOUS, TYPE, BOUNDARY, OTHERS)
+CERTAIN = 0.99  # below, more suggestions are wrong than labels of usual data
 _OF_SENTENCES = (DIFFERS, SHARED, UNCLEAR, OUTLIER)
 _DRAWS = 200  # of the bootstrap, each of which judges every word
 
@@ -180,11 +181,15 @@ class TagsAudited:
         sentence = self.sentences[row]
         return marked_words(sentence, self.spec.scheme, 0, len(sentence.words))
 
-    def corrected(self, issues: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-        """The tags of all sentences, with the suggested entities in place of those that are probably wrong."""
+    def corrected(self, issues: Sequence[Mapping[str, Any]], gain: float = CERTAIN) -> list[tuple[str, ...]]:
+        """The tags of all sentences, with the suggested entities in place of those that are almost certainly wrong.
+
+        Args:
+            gain: how much more probable the suggested tags must be.
+        """
         tags = [sentence.tags or () for sentence in self.sentences]
         for issue in issues:
-            if issue["issue"] in CORRECTED:
+            if issue["issue"] in CORRECTED and issue["probability_of_suggested"] - issue["probability"] >= gain:
                 row, (start, end) = issue["row"] - 1, issue["words"]
                 tags[row] = replaced_tags(tags[row], self.suggested[row][start:end], start, self.spec.scheme)
         return tags
