@@ -139,7 +139,8 @@ def audit(request: "AuditRequest", json: JsonOption = False) -> None:
     Every row is predicted by models that were not fitted to it: a bag of words and, with --model, a linear model on its
     vectors. DIR/issues.csv has the rows to look at, DIR/corrected.csv the table with the suggested labels. --next
     chooses the unlabelled rows that are worth a label most. With --task ner, entities are judged, and the corrected
-    file, of the most certain suggestions alone, has the form of TABLE. --fix makes only the corrections that are left in an issues.csv.
+    file, of the most certain suggestions alone, has the form of TABLE. --fix makes only the corrections that are left
+    in an issues.csv.
     """
     from bertsmith.recipes.audit.run import audit_labels
 
