@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bertsmith.inference.cluster import corpus, predictions, vectors, words
+from bertsmith.inference.cluster import corpus, indexes, predictions, vectors, words
 from bertsmith.inference.cluster.engine import Stage, environment
 
 
@@ -35,7 +35,7 @@ class Objects:
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> str:
     """An engine whose workers are in this process."""
-    for module in (corpus, predictions, vectors, words):
+    for module in (corpus, indexes, predictions, vectors, words):
         monkeypatch.setattr(module, "stream", stream_here)
     monkeypatch.setattr(predictions, "held", lambda engine: contextlib.nullcontext())
     return "ray"

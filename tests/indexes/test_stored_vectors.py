@@ -114,12 +114,24 @@ def test_vectors_alone_have_the_numbers_of_their_rows_as_ids(numbers: np.ndarray
         assert not Index(folder).has_words
 
 
-def test_a_text_without_words_keeps_its_vector(numbers: np.ndarray, tmp_path: Path) -> None:
-    file = tmp_path / "lines.txt"
-    file.write_text("anna\n\nbert\n\n \n")
+def test_vectors_of_empty_texts_are_left_out_as_when_a_model_makes_the_index(
+    numbers: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, folder = tmp_path / "lines.txt", tmp_path / "index"
+    file.write_text("anna\n\nbert\n \ncarl\n")
     np.save(tmp_path / "v.npy", numbers)
-    build_index(file, tmp_path / "index", vectors=tmp_path / "v.npy")
-    assert ids(tmp_path / "index", numbers[3:4], top=1) == ["lines.txt:4"]
+    build_index(file, tmp_path / "straight", vectors=tmp_path / "v.npy", segment_rows=2)
+    for row in (0, 2, 4):
+        (hit,) = search_passages(tmp_path / "straight", numbers[row : row + 1], top=1)[0].passages
+        assert (hit.id, hit.score) == (f"lines.txt:{row + 1}", pytest.approx(1, abs=2e-3))
+    assert len(ids(tmp_path / "straight", numbers[1:2])) == 3
+    assert "2 records without text skipped" in capsys.readouterr().err
+    with monkeypatch.context() as patch:
+        patch.setattr(parts, "unit", killed_after(1, parts.unit))
+        with pytest.raises(Killed):
+            build_index(file, folder, vectors=tmp_path / "v.npy", segment_rows=2)
+    build_index(file, folder, vectors=tmp_path / "v.npy", segment_rows=2, resume=True)
+    assert files_of(folder) == files_of(tmp_path / "straight")
 
 
 def test_an_index_of_vectors_resumes_to_the_same_bytes(

@@ -8,18 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.parameters import ComputeSettings
 from bertsmith.base.core.progress import tell
 from bertsmith.base.core.requests import takes
 from bertsmith.base.core.settings import require
+from bertsmith.base.processes.engines import is_cluster
 from bertsmith.base.storage.files import digest_bytes, digest_file
-from bertsmith.inference.indexes import building
+from bertsmith.inference.indexes import building, parts
 from bertsmith.inference.indexes.building import IndexChange
 from bertsmith.inference.indexes.exporting import export_rows
 from bertsmith.inference.indexes.index import Index, Manifest
 from bertsmith.inference.indexes.parts import NewVectors
+from bertsmith.inference.indexes.recipe import VectorsRecipe, made_of_index
 from bertsmith.inference.indexes.request import (
     CompactIndexRequest,
     ExportIndexRequest,
@@ -29,7 +32,7 @@ from bertsmith.inference.indexes.request import (
 )
 from bertsmith.inference.indexes.second_stage import IndexTokens
 from bertsmith.inference.indexes.segment import VectorsRecord
-from bertsmith.inference.indexes.stored_vectors import PassageTokens, PassageVectors, StoredVectors, has_vectors
+from bertsmith.inference.indexes.stored_vectors import StoredVectors, has_vectors
 from bertsmith.inference.search.cells import rows_within
 from bertsmith.inference.search.index import Vectors, kind_of, maker_of, query_vectors
 from bertsmith.inference.search.passages import Record, read_records
@@ -38,7 +41,6 @@ from bertsmith.inference.search.retrieval import TextSearch, VectorSearch
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.files import require_place
 from bertsmith.inference.vectors.loading import late_folder, load_embedder, load_token_embedder
-from bertsmith.inference.vectors.token_embedder import TokenEmbedder
 from bertsmith.inference.vectors.writers import VECTOR
 from bertsmith.tasks.datasets.file_text import file_text, lines_of
 from bertsmith.tasks.metrics.vectors import unit
@@ -64,7 +66,12 @@ def build_index(request: IndexRequest) -> IndexChange:
         models = [each.model for each in before.vectors.values() if each.model]
     sources = {"texts": _digest(path), "text_column": request.text_column or "", "encoding": request.encoding}
     stored = _stored_vectors(request)
-    vectors = dict[str, NewVectors]()
+    recipe = VectorsRecipe(
+        models=models,
+        loading=request.arguments(load_embedder),
+        of_tokens=request.values(ComputeSettings),
+        prompt=request.passage_prompt,
+    )
     if stored is None:
         if not models:
             raise ConfigError(
@@ -72,17 +79,7 @@ def build_index(request: IndexRequest) -> IndexChange:
                 found="none",
                 fix="name one with --model, or the vectors with --vectors",
             )
-        for model in models:
-            embedder = _passage_embedder(request, model)
-            if (kind := kind_of(embedder)) in vectors:
-                raise ConfigError(
-                    expected=f"one model of {named(kind)}",
-                    found=f"'{vectors[kind].record.model}' and '{model}'",
-                    fix="build an index for each",
-                )
-            vectors[kind] = new_vectors(embedder, model)
-            if embedder.prompt:
-                tell(f"prompt of the model for passages: {embedder.prompt!r}")
+        vectors = recipe.vectors()
     else:
         if stored.path != path:
             sources["vectors"] = digest_file(stored.path)
@@ -94,40 +91,28 @@ def build_index(request: IndexRequest) -> IndexChange:
         )
         made_of = stored.made_of
         if request.model is not None or (models and not made_of):
-            made_of = _checked(stored, _passage_embedder(request, models[0]), _records(request, stored))
+            made_of = _checked(stored, recipe.embedder(models[0]), _records(request, stored))
         record = VectorsRecord(model=str(models[0] if models else ""), made_of=made_of, width=stored.width)
-        vectors[DENSE] = NewVectors(job=stored, record=record)
+        chosen = _with_text(request, stored)
+        job = stored if chosen is None else stored.narrowed(chosen)
+        vectors = {DENSE: NewVectors(job=job, record=record)}
+    complete: building.Complete = parts.completed
+    if is_cluster(request.engine):
+        from bertsmith.inference.cluster.indexes import completed_on
+
+        complete = functools.partial(completed_on, request.engine, recipe)
     return building.build_index(
         folder,
         _records(request, stored),
         vectors,
         sources=sources,
-        needs_text=stored is None,
+        needs_text=stored is None or chosen is not None,
         add=request.add,
         resume=request.resume,
         recall=request.recall,
         rows_per_segment=rows_per_segment({kind: new.record for kind, new in vectors.items()}, request),
+        complete=complete,
     )
-
-
-def new_vectors(embedder: Embedder, model: str | Path) -> NewVectors:
-    """The vectors that an embedder makes for an index, of a model that is named so."""
-    job = (PassageTokens if isinstance(embedder, TokenEmbedder) else PassageVectors)(embedder)
-    record = VectorsRecord(model=str(model), made_of=made_of_index(embedder), width=job.width)
-    return NewVectors(job=job, record=record)
-
-
-def made_of_index(embedder: Embedder) -> dict[str, Any]:
-    """What the vectors of an index depend on, for its manifest; precisions do not differ enough to matter."""
-    return {name: value for name, value in maker_of(embedder).items() if name != "precision"}
-
-
-def _passage_embedder(request: IndexRequest, model: str | Path) -> Embedder:
-    if (late := late_folder(model)) is not None:
-        return load_token_embedder(late, **request.values(ComputeSettings))
-    embedder = load_embedder(model, sparse=True, **request.arguments(load_embedder))
-    embedder.require_units("an index on disk")
-    return embedder.for_passages(request.passage_prompt)
 
 
 def _stored_vectors(request: IndexRequest) -> StoredVectors | None:
@@ -160,6 +145,14 @@ def _records(request: IndexRequest, stored: StoredVectors | None) -> Iterator[Re
             found=f"{'more' if number > stored.rows else f'{number:,}'} in '{path}'",
             fix="name the texts that the vectors were made of",
         )
+
+
+def _with_text(request: IndexRequest, stored: StoredVectors) -> npt.NDArray[np.int64] | None:
+    """The rows with a text, int64; None for all: where all have one, or none has."""
+    if Path(request.texts).suffix.lower() == ".npy":
+        return None
+    has_text = np.fromiter((bool(record.text) for record in _records(request, stored)), bool)
+    return None if has_text.all() or not has_text.any() else np.flatnonzero(has_text)
 
 
 def _checked(stored: StoredVectors, embedder: Embedder, records: Iterable[Record]) -> dict[str, Any]:

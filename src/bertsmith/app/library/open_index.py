@@ -17,7 +17,6 @@ from bertsmith.app.library.indexes import (
     differences,
     index_embedders,
     kind_in,
-    new_vectors,
     rows_per_segment,
     search_by_kind,
 )
@@ -33,6 +32,7 @@ from bertsmith.base.storage.files import file_state
 from bertsmith.inference.indexes import building
 from bertsmith.inference.indexes.building import IndexChange
 from bertsmith.inference.indexes.index import Index, Manifest
+from bertsmith.inference.indexes.recipe import new_vectors
 from bertsmith.inference.indexes.request import IndexRequest
 from bertsmith.inference.indexes.rows import ID, TEXT
 from bertsmith.inference.search.index import Vectors

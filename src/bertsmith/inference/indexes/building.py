@@ -42,6 +42,11 @@ _FEW = 8  # segments of the same size, within this factor, are due to be joined
 _MANY_REMOVED = 10  # a segment of which more than this part is removed is written again
 
 
+Complete = Callable[
+    [Path, Sequence[SegmentRecord], Mapping[str, NewVectors], float, Sequence[SegmentRecord]], list[SegmentRecord]
+]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IndexChange:
     """The result of a change of an index.
@@ -83,6 +88,7 @@ def build_index(
     resume: bool = False,
     recall: float,
     rows_per_segment: int,
+    complete: Complete = parts.completed,
 ) -> IndexChange:
     """Builds an index, or adds rows to one; a row whose id is in the index replaces that row.
 
@@ -94,6 +100,7 @@ def build_index(
         needs_text: records without text are skipped and counted.
         recall: of the 10 nearest rows; sets how many cells a search reads.
         rows_per_segment: of which all cells are built in memory.
+        complete: writes the rest of new segments, whose rows are written, as `parts.completed` does.
     """
     with locked_folder(folder):
         before = _before(folder, add=add, resume=resume)
@@ -105,10 +112,7 @@ def build_index(
         made_of = {kind: dict(new.record.made_of) for kind, new in vectors.items()}
         plan = {"made_of": made_of, "sources": dict(sources), "rows_per_segment": rows_per_segment}
         segments, columns = _rows_of(folder, records, plan, before, needs_text=needs_text)
-        segments = parts.with_words(folder, segments)
-        for kind, new in vectors.items():
-            segments = parts.with_vectors(folder, segments, kind, new, () if before is None else before.segments)
-        segments = [parts.searchable(folder, each, recall) for each in segments]
+        segments = complete(folder, segments, vectors, recall, () if before is None else before.segments)
         removed: list[SegmentRecord] = []
         number = 1 if before is None else before.changes + 1
         if before is not None:

@@ -44,6 +44,27 @@ class NewVectors:
     record: VectorsRecord
 
 
+def completed(
+    folder: Path,
+    segments: Sequence[SegmentRecord],
+    vectors: Mapping[str, NewVectors],
+    recall: float,
+    earlier: Sequence[SegmentRecord],
+    first_row: int = 0,
+) -> list[SegmentRecord]:
+    """The records of new segments, whose rows are written, once the rest of them is written.
+
+    Args:
+        vectors: by kind.
+        earlier: the other segments of the index.
+        first_row: the number of the first row of the segments among all new ones.
+    """
+    segments = with_words(folder, segments)
+    for kind, new in vectors.items():
+        segments = with_vectors(folder, segments, kind, new, earlier, first_row)
+    return [searchable(folder, each, recall) for each in segments]
+
+
 def with_words(folder: Path, segments: Sequence[SegmentRecord]) -> list[SegmentRecord]:
     """The records of new segments with words, once those that are missing are written."""
     missing = [each for each in segments if not has_words(folder / each.name)]
@@ -62,15 +83,16 @@ def _texts(rows: Rows, count: int, progress: Progress) -> Iterator[str]:
 
 
 def with_vectors(
-    folder: Path, segments: Sequence[SegmentRecord], kind: str, new: NewVectors, earlier: Sequence[SegmentRecord]
+    folder: Path,
+    segments: Sequence[SegmentRecord],
+    kind: str,
+    new: NewVectors,
+    earlier: Sequence[SegmentRecord],
+    first_row: int,
 ) -> list[SegmentRecord]:
-    """The records of new segments with vectors of a kind, once those that are missing are written.
-
-    Args:
-        earlier: the other segments of the index.
-    """
+    """The records of new segments with vectors of a kind, once those that are missing are written; see `completed`."""
     job, encode = new.job, _encoding(folder, segments, kind, new.job, earlier)
-    counts, first_row = Counter(job.counts()), 0
+    counts = Counter(job.counts())
     total = sum(each.rows for each in segments)
     with Progress(named(kind), total=total, unit="texts", how=job.made_of.get("precision", "")) as progress:
         for segment in segments:

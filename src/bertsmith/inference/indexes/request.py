@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from bertsmith.base.core.parameters import MODEL, ComputeSettings, optional
+from bertsmith.base.core.parameters import ENGINE, MODEL, ComputeSettings, optional
 from bertsmith.base.core.requests import Request, path_field
 from bertsmith.base.core.settings import Help, help_field, require
 from bertsmith.inference.search.request import ALSO_FOR_INDEX
@@ -56,6 +56,7 @@ class IndexRequest(Request, ComputeSettings, TableEncoding):
     recall: float = optional(0.95, _RECALL)
     segment_rows: int = optional(2**20, _ROWS)
     memory: float = optional(1000.0, _MEMORY)
+    engine: str = optional("local", ENGINE)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,10 +1,12 @@
 """The vectors of an index: those that a model makes, or that are in a file already, of `embed` or another program."""
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -50,11 +52,12 @@ class StoredVectors(VectorJob):
     """The vectors of a .npy file, or of the column `vector` of a .parquet file, row by row.
 
     Attributes:
-        rows: their number.
+        rows: their number in the file.
     """
 
     def __init__(self, path: Path) -> None:
         self.path, self._vectors = path, read_vectors(path)
+        self._chosen: npt.NDArray[np.int64] | None = None
         self.rows = len(self._vectors)
         require_finite(self._vectors, f"'{path}'")  # before anything is written that only --resume could finish
         recorded = made_of_vectors(path)
@@ -82,7 +85,19 @@ class StoredVectors(VectorJob):
 
     def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[Vectors, Columns]]:
         """See `VectorJob`."""
-        yield np.asarray(self._vectors[first : first + len(texts)], dtype=np.float32), {}
+        end = first + len(texts)
+        part = slice(first, end) if self._chosen is None else self._chosen[first:end]
+        yield np.asarray(self._vectors[part], dtype=np.float32), {}
+
+    def narrowed(self, rows: npt.NDArray[np.int64]) -> "StoredVectors":
+        """Some rows of the file alone, in this order."""
+        narrowed = copy.copy(self)
+        narrowed._chosen = rows
+        return narrowed
+
+    def numbers(self, first: int, count: int) -> npt.NDArray[np.int64]:
+        """The rows of the file that the vectors from `first` on are, int64."""
+        return np.arange(first, first + count) if self._chosen is None else self._chosen[first : first + count]
 
     def counts(self) -> dict[str, int]:
         """See `VectorJob`."""
