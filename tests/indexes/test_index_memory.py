@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 
 from bertsmith import build_index, compact_index
-from bertsmith.app.library.indexes import Manifest
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.machine.allocator import own_bytes
-from bertsmith.inference.indexes.index import Index
+from bertsmith.inference.indexes.index import Index, Manifest
 from bertsmith.inference.search.cells import cell_bytes, new_cells, rows_within
 
 WIDTH, ROWS, MEMORY = 256, 40_000, 90

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from bertsmith import build_index, compact_index, export_index, join_indexes, remove_from_index
-from bertsmith.app.library.indexes import index_embedders
+from bertsmith.app.library.index_models import index_embedders
 from bertsmith.base.core.errors import BertsmithError, InputError
 from bertsmith.inference.indexes import parts, token_vectors
 from bertsmith.inference.indexes.index import Index, Manifest
-from bertsmith.inference.indexes.stored_vectors import PassageTokens
+from bertsmith.inference.indexes.recipe import PassageTokens
 from bertsmith.inference.search.index import query_vectors
 from bertsmith.inference.search.request import DENSE, SPARSE, TOKENS
 from bertsmith.inference.search.token_search import query_tokens

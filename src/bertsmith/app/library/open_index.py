@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith.app.library.indexes import (
+from bertsmith.app.library.index_models import (
     differences,
     index_embedders,
     kind_in,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith.app.library.indexes import differences, index_embedders, kind_in, search_by_kind
+from bertsmith.app.library.index_models import differences, index_embedders, kind_in, search_by_kind
 from bertsmith.app.library.inputs import checked_texts
 from bertsmith.app.library.search_results import Hit, SearchResult, search_results
 from bertsmith.base.core.errors import ConfigError, InputError

@@ -29,7 +29,6 @@ from bertsmith.inference.vectors.writers import CodesWriter
 from bertsmith.tasks.metrics.vectors import unit
 
 if TYPE_CHECKING:
-    from bertsmith.inference.indexes.stored_vectors import PassageTokens
     from bertsmith.inference.vectors.jobs import VectorJob
 
 _BLOCK = 2048  # texts whose vectors are computed and saved together
@@ -130,7 +129,7 @@ def _encoding(
     if not (source / CODER).exists():
         tell("fitting centroids to vectors of tokens")
         texts = TextColumn(Rows(source).table[TEXT])
-        cast("PassageTokens", job).coder(texts).save(source / CODER)
+        cast("Any", job).coder(texts).save(source / CODER)
     copy_coder(source, [folder / each.name for each in segments])
     with refused_if_damaged(source):
         return TokenCoder.load(source / CODER).encode

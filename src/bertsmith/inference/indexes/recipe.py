@@ -1,7 +1,7 @@
 """How the vectors of an index are made of texts: by which models, and with which settings."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +9,39 @@ from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import tell
 from bertsmith.inference.indexes.parts import NewVectors
 from bertsmith.inference.indexes.segment import VectorsRecord
-from bertsmith.inference.indexes.stored_vectors import PassageTokens, PassageVectors
-from bertsmith.inference.search.index import kind_of, maker_of
+from bertsmith.inference.indexes.token_vectors import BITS
+from bertsmith.inference.search.index import as_compared, kind_of, maker_of
+from bertsmith.inference.search.request import named
+from bertsmith.inference.search.token_codes import TokenCoder
+from bertsmith.inference.search.token_search import coder_of
 from bertsmith.inference.vectors.embedder import Embedder
+from bertsmith.inference.vectors.jobs import TextVectors
 from bertsmith.inference.vectors.loading import late_folder, load_embedder, load_token_embedder
 from bertsmith.inference.vectors.token_embedder import TokenEmbedder
+from bertsmith.inference.vectors.writers import Columns
+
+
+class PassageVectors(TextVectors):
+    """The vectors of the texts of an index; sparse ones as they are compared."""
+
+    def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[Any, Columns]]:
+        """See `VectorJob`."""
+        for vectors, columns in super().vectors(texts, first):
+            yield as_compared(vectors, self.embedder) if self.is_sparse else vectors, columns
+
+
+class PassageTokens(TextVectors):
+    """The vectors of the tokens of the texts of an index, see `TokenMatrix`."""
+
+    embedder: TokenEmbedder
+
+    def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[Any, Columns]]:
+        """See `VectorJob`."""
+        yield self.embedder.documents(texts), {}
+
+    def coder(self, texts: Sequence[str]) -> TokenCoder:
+        """The coder for vectors of texts like these."""
+        return coder_of(texts, self.embedder, BITS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,7 +67,7 @@ class VectorsRecipe:
             embedder = self.embedder(model)
             if (kind := kind_of(embedder)) in vectors:
                 raise ConfigError(
-                    expected=f"one model of {kind} vectors",
+                    expected=f"one model of {named(kind)}",
                     found=f"'{vectors[kind].record.model}' and '{model}'",
                     fix="build an index for each",
                 )
@@ -52,7 +80,9 @@ class VectorsRecipe:
         """A model for passages."""
         if (late := late_folder(model)) is not None:
             return load_token_embedder(late, **self.of_tokens)
-        return load_embedder(model, sparse=True, **self.loading).for_passages(self.prompt)
+        embedder = load_embedder(model, sparse=True, **self.loading)
+        embedder.require_units("an index on disk")
+        return embedder.for_passages(self.prompt)
 
 
 def new_vectors(embedder: Embedder, model: str | Path) -> NewVectors:

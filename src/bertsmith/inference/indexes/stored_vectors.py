@@ -1,4 +1,4 @@
-"""The vectors of an index: those that a model makes, or that are in a file already, of `embed` or another program."""
+"""The vectors of an index that are in a file already, of `embed` or another program."""
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,41 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.inference.indexes.token_vectors import BITS
-from bertsmith.inference.search.index import as_compared
-from bertsmith.inference.search.token_codes import TokenCoder
-from bertsmith.inference.search.token_search import coder_of
 from bertsmith.inference.vectors.changes import is_vector, read_vectors, require_finite
 from bertsmith.inference.vectors.files import made_of_vectors
-from bertsmith.inference.vectors.jobs import TextVectors, VectorJob
-from bertsmith.inference.vectors.token_embedder import TokenEmbedder
+from bertsmith.inference.vectors.jobs import VectorJob
 from bertsmith.inference.vectors.writers import VECTOR, Columns, Vectors
 
 # What the record of a vector file has besides the settings that decide the direction of a vector.
 _OF_FILE = ("text", "block", "texts", "width", "numbers", "precision", "normalize")
-
-
-class PassageVectors(TextVectors):
-    """The vectors of the texts of an index; sparse ones as they are compared."""
-
-    def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[Any, Columns]]:
-        """See `VectorJob`."""
-        for vectors, columns in super().vectors(texts, first):
-            yield as_compared(vectors, self.embedder) if self.is_sparse else vectors, columns
-
-
-class PassageTokens(TextVectors):
-    """The vectors of the tokens of the texts of an index, see `TokenMatrix`."""
-
-    embedder: TokenEmbedder
-
-    def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[Any, Columns]]:
-        """See `VectorJob`."""
-        yield self.embedder.documents(texts), {}
-
-    def coder(self, texts: Sequence[str]) -> TokenCoder:
-        """The coder for vectors of texts like these."""
-        return coder_of(texts, self.embedder, BITS)
 
 
 class StoredVectors(VectorJob):
