@@ -419,11 +419,11 @@ def shared_encoder_of(model: "Served") -> "SharedEncoder | None":
 
 
 def _called(call: Callable[[], Sequence[Any]]) -> Sequence[Any] | BertsmithError:
-    """The result of a call, or an error that a user can fix."""
+    """The result of a call, or an error that a user can fix, without the frames, which would keep what they use."""
     try:
         return call()
     except BertsmithError as error:
-        return error
+        return error.with_traceback(None)
 
 
 def _unknown_piece(model: "Served") -> int | None:

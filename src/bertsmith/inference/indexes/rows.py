@@ -21,6 +21,7 @@ from bertsmith.base.core.errors import InputError
 from bertsmith.base.storage.arrays import load_array
 from bertsmith.base.storage.files import atomic_file
 from bertsmith.inference.search.passages import Record
+from bertsmith.inference.search.postings import located
 from bertsmith.tasks.datasets.blocks import sized_blocks
 from bertsmith.tasks.datasets.values import brief
 
@@ -101,7 +102,8 @@ class Rows:
 
     def shared_with(self, other: "Rows") -> list[str]:
         """The ids that another segment has, too."""
-        common = np.intersect1d(self._ids["hash"], other._ids["hash"])
+        shorter, longer = sorted((self._ids["hash"], other._ids["hash"]), key=len)
+        common = np.unique(shorter[located(longer, shorter)[1]])
         rows = self._ids["row"][np.searchsorted(self._ids["hash"], common)]
         ids = [self.table[ID][int(row)].as_py() for row in rows]
         return [ids[position] for position in other.find(ids)[0].tolist()]
