@@ -111,6 +111,34 @@ def test_a_compaction_that_is_killed_leaves_the_index_as_it_was(
     assert {path.name for path in folder.iterdir()} == {"index.json", Manifest.read(folder).segments[0].name}
 
 
+@pytest.mark.parametrize(
+    ("module", "step", "change"),
+    [
+        (building, "write_rows", lambda folder: compact_index(folder, segment_rows=64)),
+        (parts, "write_words", lambda folder: compact_index(folder, segment_rows=64)),
+        (building, "_less", lambda folder: remove_from_index(folder, id=["t5"])),
+        (building, "write_rows", lambda folder: add(folder, range(50, 52))),
+    ],
+)
+def test_a_full_disk_loses_nothing_and_the_same_change_can_be_made_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, module: Any, step: str, change: Callable[[Path], Any]
+) -> None:
+    def full(*arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    before, manifest = content(folder), (folder / "index.json").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(module, step, full)
+        with pytest.raises(OSError, match="No space left"):
+            change(folder)
+    assert (folder / "index.json").read_bytes() == manifest
+    assert content(folder) == before
+    assert not (folder / building.COMPACTING).exists()
+    change(folder)
+    names = {each.name for each in Manifest.read(folder).segments}
+    assert {path.name for path in folder.iterdir()} == {"index.json", *names}
+
+
 def test_a_second_compaction_and_a_change_during_the_last_step_are_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

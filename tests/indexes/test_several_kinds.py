@@ -59,7 +59,7 @@ def scores_of(folder: Path, kind: str) -> dict[str, list[float]]:
     index = Index(folder)
     embedder = index_embedders(index, [kind], [], {"device": "cpu"})[kind].for_queries()
     asked: Any = query_tokens if kind == TOKENS else query_vectors
-    ranking = index.search(asked(QUERIES, embedder), 100, kind)
+    ranking = index.by(kind).search(asked(QUERIES, embedder), 100)
     scores = [dict(ranking.row(number)) for number in range(len(QUERIES))]
     rows = sorted(set().union(*scores))
     return {index.ids[row]: [each.get(row, 0.0) for each in scores] for row in rows}
@@ -85,7 +85,7 @@ def test_scores_of_tokens_are_those_of_their_codes(whole: Path, models: Sequence
     embedder = load_token_embedder(models[2], device="cpu")
     index = Index(whole)
     asked = embedder.queries(QUERIES)
-    ranking = index.search(asked, 100, TOKENS)
+    ranking = index.by(TOKENS).search(asked, 100)
     codes = [segment.vectors[TOKENS].stored(segment.numbers()) for segment in index.segments]
     expected = np.hstack([max_sim(asked, each) for each in codes])
     np.testing.assert_array_equal(ranking.places, np.argsort(-expected, axis=1, kind="stable"))
