@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     described = machine()
     label = f"{machine_label(described)}_torch-{described['packages']['torch']}"
     settings = {"rounds": options.rounds, "tokens": TOKENS, "dropout": options.dropout, "unit": "milliseconds"}
-    with_dropout = "-dropout" if options.dropout else ""
+    with_dropout = "_dropout" if options.dropout else ""
     write_result(
         f"joined_attention{with_dropout}_{label}", {"machine": described, "settings": settings, "cells": cells}
     )
