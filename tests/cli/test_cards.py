@@ -25,6 +25,7 @@ TRAINING = {"examples": 1200, "dev_examples": 120, "learning_rate": 5e-5, "seed"
 PIPELINES = {
     "classification": "text-classification",
     "regression": "text-classification",
+    "reranking": "text-classification",
     "choice": "multiple-choice",
     "tagging": "token-classification",
     "span": "question-answering",

@@ -137,7 +137,7 @@ _IN_WINDOWS = "longer texts in windows"
 _KINDS = {
     "classification": _Kind("text-classification", "text classification", "A text.", 'classify(["A text."])'),
     "regression": _Kind("text-classification", "scoring texts", "A text.", 'score(["A text."])'),
-    RERANKING: _Kind("text-ranking", "reranking", "A query\\tA passage.", 'rerank("A query", ["A passage."])'),
+    RERANKING: _Kind("text-classification", "reranking", "A query", 'rerank("A query", ["A passage."])'),
     "tagging": _Kind("token-classification", "tagging words", "A text.", 'tag(["A text."])', _IN_WINDOWS),
     "span": _Kind(
         "question-answering",
