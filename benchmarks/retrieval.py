@@ -1,15 +1,16 @@
 """Retrieval quality: search by vectors, by words, by both, and re-ranked by a model that scores pairs.
 
     python benchmarks/retrieval.py --data DIR --model MODEL [--rerank MODEL [--depth 20]] [--changes]
-    python benchmarks/retrieval.py --data DIR --model MODEL --also MODEL... --work WORK [--rerank MODEL [--depth 100]]
+    python benchmarks/retrieval.py --data DIR --model MODEL --mixtures cranfield|squad --work WORK [--also MODEL...]
+        [--rerank MODEL --depth 100] [--fuse scores]
 
 Cranfield: 1,400 abstracts, 225 questions with judgements (DIR/retrieval/cranfield). BM25 has k1 0.9 and b 0.4; both
 rankings are combined by reciprocal rank fusion. Scores are those of `bertsmith search --judgements`: nDCG@10 with
 linear gains, recall@100 and mean reciprocal rank. Seconds are given for computing passage vectors and for re-ranking.
 
-With --also, all mixtures of searches are compared instead, each also re-ranked with --rerank: vectors of the models,
+With --mixtures, all mixtures of searches are compared, each also re-ranked with --rerank: vectors of the models,
 words, each pair of these, and all, as by `bertsmith evaluate --task retrieval`. The passages are in an index in WORK.
-They are those of Cranfield, and the paragraphs of the dev set of SQuAD 1.1, with every 20th question.
+They are those of Cranfield, or the paragraphs of the dev set of SQuAD 1.1, with every 20th question.
 
 With --changes, vectors are also ranked after each change of `bertsmith vectors`, fitted on the passages. The result has
 the mean cosine of random pairs of passages.
@@ -51,7 +52,7 @@ def main() -> None:
     """Scores all searches and writes the result."""
     options = _options()
     described = machine()
-    if options.also:
+    if options.mixtures:
         _compare_mixtures(options, described)
         return
     folder = options.data / "retrieval" / "cranfield"
@@ -91,31 +92,28 @@ def main() -> None:
 
 
 def _compare_mixtures(options: argparse.Namespace, described: dict[str, Any]) -> None:
-    """Compares all mixtures on both collections, and writes the result."""
-    cranfield, squad = options.data / "retrieval" / "cranfield", options.work / "squad"
-    _write_squad(options.data / "squad" / "dev-v1.1.json", squad)
-    collections = {
-        "Cranfield": (cranfield / "cran.all.1400.xml", cranfield / "cran.qry.xml", cranfield / "cranqrel.trec.txt"),
-        "SQuAD 1.1, dev": (squad / "corpus.jsonl", squad / "queries.jsonl", squad / "qrels.tsv"),
-    }
-    rows, seconds = {}, {}
-    for name, (passages, queries, judgements) in collections.items():
-        index, start = options.work / f"index of {name}", time.process_time()
-        bertsmith.build_index(passages, index, model=options.model, also=options.also, resume=True, device="cpu")
-        seconds[f"{name}, index"] = round(time.process_time() - start, 1)
-        start = time.process_time()
-        judged_by = "places" if name == "Cranfield" else "ids"
-        comparison = compare_searches(
-            ScoreSearchesRequest(index, queries, judgements, judged_by=judged_by, rerank=options.rerank, device="cpu",
-                                 fuse=options.fuse, depth=options.depth)
-        )  # fmt: skip
-        seconds[f"{name}, searches"] = round(time.process_time() - start, 1)
-        print(name, *comparison.lines(), sep="\n", flush=True)
-        rows[name] = comparison.to_dict()
-    models = {"model": options.model, "also": options.also, "rerank": options.rerank}
-    result = {"machine": described, "models": models, "models_note": options.rerank_note, "fuse": options.fuse}
-    name = options.out or f"retrieval_mixtures_{options.fuse}_{machine_label(described)}"
-    write_result(name, {**result, "processor_seconds": seconds, "collections": rows})
+    """Compares all mixtures on a collection, and writes the result."""
+    folder, judged_by = options.data / "retrieval" / "cranfield", "places"
+    passages, queries, judgements = (
+        folder / name for name in ("cran.all.1400.xml", "cran.qry.xml", "cranqrel.trec.txt")
+    )
+    if options.mixtures == "squad":
+        folder, judged_by = options.work / "squad", "ids"
+        _write_squad(options.data / "squad" / "dev-v1.1.json", folder)
+        passages, queries, judgements = (folder / name for name in ("corpus.jsonl", "queries.jsonl", "qrels.tsv"))
+    index, start = options.work / f"index of {options.mixtures}", time.process_time()
+    bertsmith.build_index(passages, index, model=options.model, also=options.also, resume=True, device="cpu")
+    seconds = {"index": round(time.process_time() - start, 1)}
+    start, chosen = time.process_time(), {"judged_by": judged_by, "device": "cpu", "fuse": options.fuse}
+    if options.rerank:
+        chosen |= {"rerank": options.rerank, "depth": options.depth}
+    comparison = compare_searches(ScoreSearchesRequest(index, queries, judgements, **chosen))
+    seconds["searches"] = round(time.process_time() - start, 1)
+    print(*comparison.lines(), sep="\n", flush=True)
+    models = {"model": options.model, "also": options.also, "rerank": options.rerank, "note": options.rerank_note}
+    result = {"machine": described, "collection": options.mixtures, "models": models, "fuse": options.fuse}
+    name = options.out or f"retrieval_mixtures_{options.mixtures}_{machine_label(described)}"
+    write_result(name, {**result, "processor_seconds": seconds, **comparison.to_dict()})
 
 
 def _write_squad(source: Path, folder: Path) -> None:
@@ -140,9 +138,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rerank", help="a model that scores pairs of query and passage")
     parser.add_argument("--rerank-note", default="", help="what that model was trained on, for the record")
     parser.add_argument("--depth", type=int, default=20, help="number of passages to re-rank [20]")
-    parser.add_argument("--also", nargs="*", default=[], help="models of other kinds of vectors")
-    parser.add_argument("--work", type=Path, help="with --also: folder of the indexes")
-    parser.add_argument("--fuse", default="rrf", help="with --also: rrf or scores [rrf]")
+    parser.add_argument("--mixtures", choices=("cranfield", "squad"), help="compare all mixtures on this collection")
+    parser.add_argument("--also", nargs="*", default=[], help="with --mixtures: models of other kinds of vectors")
+    parser.add_argument("--work", type=Path, help="with --mixtures: folder of the indexes")
+    parser.add_argument("--fuse", default="rrf", help="with --mixtures: rrf or scores [rrf]")
     parser.add_argument("--changes", action="store_true", help="also rank changed vectors")
     parser.add_argument("--out", help="name of the result file")
     return parser.parse_args()

@@ -20,6 +20,7 @@ from bertsmith.inference.search.token_search import query_tokens
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.loading import load_token_embedder
 from bertsmith.inference.vectors.token_embedder import TokenEmbedder
+from bertsmith.inference.vectors.writers import CodesWriter
 from bertsmith.tasks.metrics.token_vectors import max_sim
 from checkpoints.sparse_folder import write_sparse
 from indexes.test_indexes import Killed, files_of, killed_after, small_blocks, write_texts
@@ -135,6 +136,8 @@ def test_joined_indexes_keep_the_codes_of_each(whole: Path, models: Sequence[Pat
         (PassageTokens, "coder", 0),
         (parts, "copy_coder", 0),
         (TokenEmbedder, "documents", 3),
+        (CodesWriter, "append", 2),
+        (CodesWriter, "end", 1),
         (parts, "write_terms", 1),
     ],
 )
