@@ -314,5 +314,9 @@ def test_a_run_with_a_teacher_learns_margins_and_reports_lists(run: Path, base: 
     lines = list(read_json_lines(tmp_path / "run" / "predictions.jsonl"))
     assert "Lowest ndcg@10 of 20 lists" in details("reranking", {"metric": "ndcg@10"}, lines)
     assert set(result.report["scores"]) == {"ndcg@10", "mrr@10", "map@100"}
+    words = bertsmith.load(tmp_path / "run" / "word-cosine")
+    assert [each.text for each in words.choose([("anna film", ["rome", "anna"])])] == ["anna"]
+    with pytest.raises(BertsmithError, match="a file for the model's task, response-selection"):
+        bertsmith.evaluate(tmp_path / "run" / "word-cosine", path, task="reranking")
     with pytest.raises(BertsmithError, match="reranking"):
         bertsmith.finetune(base, "regression", tmp_path / "other", list_loss="margin", **options)

@@ -17,7 +17,7 @@ from bertsmith.base.core.errors import InputError
 from bertsmith.models.heads.head_spec import POINTWISE, RERANKING
 from bertsmith.tasks.datasets.examples import ChoiceExample, Example, ListExample, TextExample
 from bertsmith.tasks.encoding.units import PER_ROW, EncodedExamples, Logits
-from bertsmith.tasks.metrics.ranking import value_of_list
+from bertsmith.tasks.metrics.ranking import RANK_METRICS, value_of_list
 from bertsmith.tasks.specs.candidates import require_whole_texts
 from bertsmith.tasks.specs.choice import ChoiceTask, scores_of_units
 from bertsmith.tasks.specs.predictions import ChoicePrediction, NumberPrediction
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from bertsmith.tasks.encoding.units import TaskBatch
 
+_OF_CANDIDATES = "response-selection"  # the task whose models rank candidates by vectors, or by words
 _EQUAL = 1e-4  # difference of shares, below which two candidates have the same score
 
 
@@ -44,8 +45,20 @@ class RerankingTask(ChoiceTask):
 
     def of_vectors(self) -> Task:
         """The task that ranks the same lists by vectors; see `Task.of_vectors`."""
+        ranks = tuple(RANK_METRICS)
         return SelectionTask(
-            dataclasses.replace(self.spec, kind=SelectionTask.kind, reads="mean", bilstm_layers="", objective="")
+            dataclasses.replace(
+                self.spec,
+                kind=SelectionTask.kind,
+                name=_OF_CANDIDATES,
+                metric=ranks[0],
+                metrics=ranks,
+                pair=False,
+                reads="mean",
+                bilstm_layers="",
+                objective="",
+                activation="",
+            )
         )
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
