@@ -380,14 +380,31 @@ def test_an_index_of_another_model_in_its_place_is_served_only_after_a_reload(
     assert (added.status, "others (model)" in added.error) == (422, True)
 
 
+def test_what_a_change_leaves_is_not_opened_again(folder: Path, tmp_path: Path) -> None:
+    before = Index(folder)
+    remove_from_index(folder, id=["t1"])
+    build_index(file_of_records(tmp_path / "more.jsonl", [{"id": "new", "text": "anna", "year": 1}]), folder, add=True)
+    after, anew = Index(folder, earlier=before), Index(folder)
+    assert after.segments[0].vectors["dense"] is before.segments[0].vectors["dense"]
+    queries = np.asarray(anew.segments[0].vectors["dense"].stored(np.arange(2)))
+    for index in (after, anew):
+        assert index.search(queries, 9).row(1) == anew.search(queries, 9).row(1)
+        words = index.by_words(k1=1.2, b=0.75).search(["anna in rome"], 9)
+        assert words.row(0) == anew.by_words(k1=1.2, b=0.75).search(["anna in rome"], 9).row(0)
+    assert len(before.search(queries, 9).row(0)) == 5
+    folder.rename(tmp_path / "old")
+    build_index(tmp_path / "texts.jsonl", folder, model=Manifest.read(tmp_path / "old").first.model)
+    assert Index(folder, earlier=before).segments[0].vectors["dense"] is not before.segments[0].vectors["dense"]
+
+
 def test_an_index_that_is_changed_while_it_is_opened_is_opened_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = open_index.Index
     faults = iter([InputError(expected="a whole segment", found="none", fix="restore it"), None])
 
-    def opened(path: Path) -> Index:
-        index = whole(path)
+    def opened(path: Path, **options: Any) -> Index:
+        index = whole(path, **options)
         if (fault := next(faults, None)) is not None:
             remove_from_index(path, id=["t0"])  # by another process
             raise fault

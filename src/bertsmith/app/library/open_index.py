@@ -301,7 +301,7 @@ class OpenIndex:
     def _fresh(self) -> Index:
         """The index as it is on the disk, opened again if it was changed; as it was, if it is no longer there."""
         if file_state(self.folder / MANIFEST) not in (None, self._state):
-            index, self._state = _opened(self.folder)
+            index, self._state = _opened(self.folder, self._index)
             other = [*(index.manifest.vectors.keys() ^ self._queries.keys())]
             if not other:
                 other = [name for kind, each in self._queries.items() for name in differences(index, each, kind)]
@@ -371,15 +371,15 @@ def _reading_kind(kinds: Iterable[str]) -> str:
     return DENSE if DENSE in (known := list(kinds)) else next(kind for kind in known if kind != TOKENS)
 
 
-def _opened(folder: Path, attempts: int = _ATTEMPTS) -> tuple[Index, FileState]:
+def _opened(folder: Path, earlier: Index | None = None, attempts: int = _ATTEMPTS) -> tuple[Index, FileState]:
     """An index, and the state of its manifest before it was read: if it has changed since, the next search sees it."""
     state = file_state(folder / MANIFEST)
     try:
-        return Index(folder), state
+        return Index(folder, earlier=earlier), state
     except InputError:  # a segment was replaced between the manifest and its files
         if attempts == 1:
             raise
-        return _opened(folder, attempts - 1)
+        return _opened(folder, earlier, attempts - 1)
 
 
 def _as_in(index: Index, model: Model) -> Embedder | None:

@@ -152,15 +152,24 @@ class Index:
     Args:
         where: conditions on the columns that a row must meet, see `filters`.
         exact: all rows are compared, not only those in the nearest cells.
+        earlier: the same index, opened before; what has not changed since is shared with it.
 
     Attributes:
         ids, texts: of all rows, read from the disk when they are asked for.
     """
 
-    def __init__(self, folder: Path, *, where: Sequence[str] = (), exact: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *, where: Sequence[str] = (), exact: bool = False, earlier: "Index | None" = None
+    ) -> None:
         self.folder, self.manifest, self._exact = folder, Manifest.read(folder), exact
         self._kind = self.manifest.kind
-        self.segments = [Segment(folder, record) for record in self.manifest.segments]
+        known = {} if earlier is None else {each.record.name: each for each in earlier.segments}
+        self.segments: list[Segment] = [
+            open_segment.changed(record)
+            if (open_segment := known.get(record.name)) is not None and open_segment.is_of(record)
+            else Segment(folder, record)
+            for record in self.manifest.segments
+        ]
         self._starts = np.cumsum([0, *(each.record.rows for each in self.segments)])[:-1].tolist()
         columns = pa.schema([(name, pa.large_string()) for name in (ID, TEXT, *self.manifest.columns)])
         self.table = pa.concat_tables([columns.empty_table(), *(each.rows.table for each in self.segments)])

@@ -3,6 +3,7 @@
 Letters: n rows, Q queries, k ranked rows.
 """
 
+import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.storage.arrays import load_array
+from bertsmith.base.storage.files import file_state
 from bertsmith.inference.indexes.filters import Condition
-from bertsmith.inference.indexes.rows import Rows, refused_if_damaged
+from bertsmith.inference.indexes.rows import ROWS, Rows, refused_if_damaged
 from bertsmith.inference.indexes.segment_vectors import DenseVectors, SegmentVectors
 from bertsmith.inference.indexes.sparse_vectors import SparseVectors
 from bertsmith.inference.indexes.token_vectors import TokenVectors
@@ -78,6 +80,7 @@ class Segment:
 
     def __init__(self, index: Path, record: SegmentRecord, *, is_searched: bool = True) -> None:
         self.folder, self.record = index / record.name, record
+        self._state = file_state(self.folder / ROWS)
         self.rows = Rows(self.folder)
         with refused_if_damaged(self.folder):
             if len(self.rows.table) != record.rows:
@@ -85,14 +88,35 @@ class Segment:
             self.vectors: Mapping[str, SegmentVectors] = {
                 kind: self._opened(kind, is_searched=is_searched) for kind in record.parts if kind != WORDS
             }
-            self.present: Mask | None = None
-            removed = np.empty(0, np.uint32)
-            if record.removed:
-                removed = load_array(self.folder / record.removed, None)
-                self.present = np.ones(record.rows, dtype=bool)
-                self.present[removed] = False
+            removed = self._remove()
             has_words = is_searched and WORDS in record.parts
             self.words = SegmentWords(self.folder, record.rows, removed) if has_words else None
+
+    def _remove(self) -> npt.NDArray[np.uint32]:
+        """The removed rows, ascending, once they are left out of `present`."""
+        self.present: Mask | None = None
+        if not self.record.removed:
+            return np.empty(0, np.uint32)
+        removed: npt.NDArray[np.uint32] = load_array(self.folder / self.record.removed, None)
+        self.present = np.ones(self.record.rows, dtype=bool)
+        self.present[removed] = False
+        return removed
+
+    def is_of(self, record: SegmentRecord) -> bool:
+        """Whether this is the segment of a record, apart from removed rows, and its files are those on the disk."""
+        same = dataclasses.replace(self.record, removed=record.removed, num_removed=record.num_removed) == record
+        return same and self._state == file_state(self.folder / ROWS)
+
+    def changed(self, record: SegmentRecord) -> "Segment":
+        """The same open segment with the removed rows of another record."""
+        if record == self.record:
+            return self
+        segment = copy.copy(self)
+        segment.record = record
+        with refused_if_damaged(self.folder):
+            removed = segment._remove()
+        segment.words = None if self.words is None else self.words.changed(removed)
+        return segment
 
     def _opened(self, kind: str, *, is_searched: bool) -> SegmentVectors:
         folder, rows = self.folder, self.record.rows

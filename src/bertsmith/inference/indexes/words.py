@@ -11,6 +11,7 @@ removed before or on how the rows are divided into segments.
 Letters: n rows, Q queries, k ranked rows.
 """
 
+import copy
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -61,12 +62,21 @@ class SegmentWords:
     """
 
     def __init__(self, folder: Path, rows: int, removed: npt.NDArray[np.uint32]) -> None:
-        self.postings, self._removed = Postings(folder, WORDS), removed
+        self.postings = Postings(folder, WORDS)
         self.lengths = load_array(folder / LENGTHS)
         if len(self.lengths) != rows:
             raise ValueError(f"{rows:,} rows and {len(self.lengths):,} lengths")
-        self.num_rows = rows - len(removed)
+        self._remove(removed)
+
+    def _remove(self, removed: npt.NDArray[np.uint32]) -> None:
+        self._removed, self.num_rows = removed, len(self.lengths) - len(removed)
         self.num_words = int(self.lengths.sum(dtype=np.int64) - self.lengths[removed].sum(dtype=np.int64))
+
+    def changed(self, removed: npt.NDArray[np.uint32]) -> "SegmentWords":
+        """The same open words with other removed rows."""
+        words = copy.copy(self)
+        words._remove(removed)
+        return words
 
     def num_rows_with(self, term: Term) -> int:
         """The number of rows with a word that are not removed."""
