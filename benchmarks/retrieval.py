@@ -109,10 +109,11 @@ def _compare_mixtures(options: argparse.Namespace, described: dict[str, Any]) ->
     comparison = compare_searches(ScoreSearchesRequest(index, queries, judgements, **chosen))
     seconds = {"searches": round(time.process_time() - start, 1)}
     print(*comparison.lines(), sep="\n", flush=True)
-    models = {"model": options.model, "also": options.also, "rerank": options.rerank, "note": options.rerank_note}
-    result = {"machine": described, "collection": options.mixtures, "models": models, "fuse": options.fuse}
+    also = [Path(each).name for each in options.also]
+    models = {"model": Path(options.model).name, "also": also, "rerank": bool(options.rerank)}
+    about = {"collection": options.mixtures, **models, "note": options.rerank_note, "fuse": options.fuse}
     name = options.out or f"retrieval_mixtures_{options.mixtures}_{machine_label(described)}"
-    write_result(name, {**result, "processor_seconds": seconds, **comparison.to_dict()})
+    write_result(name, {"machine": described, **about, "processor_seconds": seconds, **comparison.to_dict()})
 
 
 def _write_squad(source: Path, folder: Path) -> None:
