@@ -6,6 +6,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from bertsmith.app.server.schemas import Asked, Items, Reply
 
+_MOST_TEXTS = 100_000  # of all queries of a request; a search cannot be stopped once it has begun
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -45,6 +46,10 @@ class SearchAsked(Asked):
             raise ValueError("expected 'by' or 'method'; found both; send one")
         if self.rerank is not None and self.vectors is not None:
             raise ValueError("expected texts as queries to re-rank for; found vectors; send texts")
+        wanted = self.top if self.rerank is None else max(self.top, self.depth)
+        if len(self.items) * wanted > _MOST_TEXTS:
+            counts = f"{len(self.items):,} queries and {wanted:,} texts for each"
+            raise ValueError(f"expected at most {_MOST_TEXTS:,} texts in all; found {counts}; send fewer at once")
         return self
 
 
