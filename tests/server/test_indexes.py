@@ -223,7 +223,7 @@ def test_an_index_is_changed_only_with_its_key(folder: Path) -> None:
         ("/search", {"query": "a", "where": ["yaer = 1"]}, 422, "unknown column of the index 'yaer'; did you mean"),
         ("/search", {"query": "a", "top": 0}, 422, "top: expected at least 1"),
         ("/search", {"queries": ["a"] * 101, "top": 1000}, 422, "found 101 queries and 1,000 texts for each"),
-        ("/search", {"queries": ["a"] * 101, "rerank": "m", "depth": 1000}, 422, "expected at most 100,000 texts in all"),
+        ("/search", {"queries": ["a"] * 101, "rerank": "m", "depth": 1000}, 422, "at most 100,000 texts in all"),
         ("/search", {"query": "a", "model": "others"}, 404, "no model 'others' is served here; there is 'films'"),
         ("/index/add", {"rows": [{"text": "a"}]}, 422, "expected an id in every row; found none in row 1"),
         ("/index/add", {"rows": [{"id": "a"}]}, 422, "expected a text column in the rows; found column 'id'"),
