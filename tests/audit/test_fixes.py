@@ -34,13 +34,16 @@ def corrected(folder: Path) -> list[dict[str, str]]:
     return list(csv.DictReader((folder / "corrected.csv").read_text(encoding="utf-8").splitlines()))
 
 
-def test_one_label_is_corrected_and_rows_of_other_kinds_are_left_out(tmp_path: Path) -> None:
+def test_one_label_is_corrected_and_rows_of_other_kinds_are_left_out_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = issues_file(
         tmp_path,
         {"row": 2, "issue": "wrong label", "label": "animal", "suggested": "tool", "text": "a saw"},
         {"row": 1, "issue": "no clear label", "label": "tool", "suggested": "animal", "text": "a cat"},
     )
     audit = bertsmith.audit_labels(TEXTS, tmp_path / "out", fix=path)
+    assert "issues.csv': 1 row with 'no clear label': these issues correct nothing" in capsys.readouterr().err
     assert [row["label"] for row in corrected(audit.folder)] == ["tool", "tool"]
     assert [row["label_before"] for row in corrected(audit.folder)] == ["", "animal"]
     assert audit.lines() == [f"1 correction in {audit.folder / 'corrected.csv'}"]

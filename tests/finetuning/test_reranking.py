@@ -204,6 +204,12 @@ def test_what_is_no_list_is_refused_in_one_line(row: Mapping[str, object], expec
     assert "\n" not in str(error.value)
 
 
+def test_an_id_of_two_queries_is_refused(tmp_path: Path) -> None:
+    path = file_with(tmp_path / "rows.tsv", "query_id\tquery\tpassage\tscore\n7\twho\tanna\t1\n7\twhere\trome\t0\n")
+    with pytest.raises(BertsmithError, match=r"'who', the text of the query '7' in line 3 .*found 'where'"):
+        read_lists(path)
+
+
 def test_lists_of_a_query_are_held_out_together(tmp_path: Path) -> None:
     rows = [{"query": f"who {n % 5}", "positive": "anna", "negative": f"rome {n}"} for n in range(20)]
     path = file_with(tmp_path / "rows.jsonl", "".join(json.dumps(row) + "\n" for row in rows))

@@ -124,6 +124,8 @@ def test_files_are_named_with_loss_and_share(base: str, tmp_path: Path) -> None:
     other = file_with(tmp_path / "scored.jsonl", "".join(json.dumps(row) + "\n" for row in scored))
     options: dict[str, Any] = {"train": pairs, "dev": other, "seeds": 1, "epochs": 1, "baselines": False}
     bertsmith.finetune(base, "pairs", tmp_path / "run", also=[f"{other}:cosent:3"], **options)
+    warnings = json.loads((tmp_path / "run" / "report.json").read_text())["warnings"]
+    assert any("6 of 6 dev examples are also among the training examples" in warning for warning in warnings)
     recorded = json.loads((tmp_path / "run" / "model" / "bertsmith.json").read_text())["training"]["sources"]
     assert [(each["loss"], each["examples"], each["share"]) for each in recorded] == [
         ("ranking", 6, 1.0),

@@ -47,8 +47,8 @@ from bertsmith.tasks.specs.named_tasks import default_settings, with_metric
 from bertsmith.tasks.specs.settings import ColumnSettings, SplitSettings, TaskSettings
 from bertsmith.tasks.specs.task import GENERATION, TaskSpec
 from bertsmith.tasks.task_data.sources import read_sources
-from bertsmith.tasks.task_data.split import TaskData
-from bertsmith.tasks.task_data.task_files import read_task
+from bertsmith.tasks.task_data.split import Source, TaskData
+from bertsmith.tasks.task_data.task_files import data_warnings, read_task
 from bertsmith.text.documents.encodings import EncodingSettings
 from bertsmith.training.loop.run_folder import CONTINUED, FOLDS, SETTINGS_FILE, is_run
 
@@ -277,7 +277,7 @@ def read_examples(request: FinetuneRequest, fold: int = 0) -> Examples:
             also=() if request.task in FORMS else [Path(path) for path in request.also],
         )
         if request.task in FORMS and request.also:
-            data = dataclasses.replace(data, sources=read_sources(request.also, request.part(ColumnSettings), settings))
+            data = _with_sources(data, read_sources(request.also, request.part(ColumnSettings), settings))
         if request.labels is not None:
             described = dict(entity_labels(request.labels, request.encoding))
             unknown = [name for name in described if name not in spec.labels]
@@ -305,6 +305,15 @@ def read_examples(request: FinetuneRequest, fold: int = 0) -> Examples:
         prepared["negatives"] = request.negatives
         data = dataclasses.replace(data, train=with_negatives(data.train, request.negatives, request.hard_negatives))
     return Examples(spec, data, prepared)
+
+
+def _with_sources(data: TaskData, sources: Sequence[Source]) -> TaskData:
+    """The examples with those of further training files, and what is doubtful about these."""
+    examples = [example for source in sources for example in source.examples]
+    added = [warning for warning in data_warnings(examples, data.dev) if warning not in data.warnings]
+    for warning in added:
+        warn(warning)
+    return dataclasses.replace(data, sources=sources, warnings=(*data.warnings, *added))
 
 
 def _with_hard_negatives(request: FinetuneRequest, examples: Sequence[Example]) -> list[Example]:

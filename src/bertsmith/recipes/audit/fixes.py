@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.core.progress import counted, quiet
+from bertsmith.base.core.progress import counted, quiet, warn
 from bertsmith.recipes.audit.results import COLUMNS
 from bertsmith.recipes.audit.several import as_cell, toggled
 from bertsmith.recipes.audit.tags import CORRECTED, marked_words, replaced_tags, text_of_sentence
@@ -69,6 +69,10 @@ def read_fixes(path: Path, count: int) -> list[Fix]:
     if not fixes:
         fix = "leave the rows to correct in the file"
         raise InputError(expected=f"rows with a correction in {quoted(path)}", found="none", fix=fix)
+    others = dict.fromkeys(row.values["issue"] for row in rows if row.values["issue"] not in CORRECTED)
+    if others:
+        ignored = counted(len(rows) - len(fixes), "row")
+        warn(f"{quoted(path)}: {ignored} with {listed(map(repr, others))}: these issues correct nothing")
     return fixes
 
 
