@@ -134,6 +134,7 @@ def test_files_are_named_with_loss_and_share(base: str, tmp_path: Path) -> None:
     for text, said in (
         (f"{other}:ranking", "vector_loss cosine or cosent for the task similarity"),
         (f"{other}:0", "shares above 0"),
+        (f"{other}:consent:2", "one of the losses .*cosent.*found 'consent'"),
         (f"{tmp_path}/none.tsv:2", "none.tsv"),
         (f"{pairs}:softmax", "pairs with different labels for --vector-loss softmax|vector_loss"),
     ):

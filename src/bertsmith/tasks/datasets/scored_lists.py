@@ -90,8 +90,8 @@ def read_lists(
         for part, of_part in parts:
             if part.cell(columns.query).strip() != row.cell(columns.query).strip():
                 text = f"{brief(row.cell(columns.query))}, the text of the query {brief(row.values[columns.query_id])}"
-                found = brief(part.cell(columns.query))
-                raise InputError.at(part.location, text, found, "give each query an id of its own")
+                other = brief(part.cell(columns.query))
+                raise InputError.at(part.location, text, other, "give each query an id of its own")
             _add(scores, of_part.items(), part.location)
         name = row.values.get(columns.id, "") if columns.id else ""
         examples.append(

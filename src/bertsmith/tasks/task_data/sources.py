@@ -38,6 +38,13 @@ def read_sources(
     sources = []
     for text in named:
         path, loss, share = parts_of(text)
+        before, _, last = str(path).rpartition(":")
+        require(
+            path.exists() or not (before and os.path.exists(before)),
+            expected=f"one of the losses {', '.join(OBJECTIVES)}, or a share of the steps, after '{before}:'",
+            found=repr(last),
+            fix="correct it",
+        )
         require(
             share is None or share > 0,
             expected="shares above 0 of the steps",
