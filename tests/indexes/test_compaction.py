@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from bertsmith import build_index, compact_index, remove_from_index, search_passages
-from bertsmith.base.core.errors import RunError
+from bertsmith.base.core.errors import InputError, RunError
 from bertsmith.base.storage.locks import locked_folder
 from bertsmith.inference.indexes import building, parts
 from bertsmith.inference.indexes.building import due_segments
 from bertsmith.inference.indexes.index import Index, Manifest
-from bertsmith.inference.indexes.segment import SegmentRecord, VectorsRecord
+from bertsmith.inference.indexes.segment import Segment, SegmentRecord, VectorsRecord
 from bertsmith.inference.search.request import DENSE
 from indexes.test_indexes import Killed, killed_after
 from written_files import file_of_records
@@ -197,6 +197,31 @@ def test_however_many_rows_are_added_one_by_one_there_are_few_segments(tmp_path:
             written += rows
         assert len(sizes) <= 7 * (1 + np.log(number + 1) / np.log(8))
     assert written < 5 * 2000
+
+
+def test_an_index_that_is_changed_while_it_is_opened_is_opened_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = content(folder)
+    # Each removes files that the manifest of the moment names.
+    changes: list[Callable[[], Any]] = [
+        lambda: remove_from_index(folder, id=["t4"]),
+        lambda: compact_index(folder, segment_rows=64),
+    ]
+
+    def opened(*arguments: Any) -> Segment:
+        if changes:
+            changes.pop(0)()
+        return Segment(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bertsmith.inference.indexes.index.Segment", opened)
+        searched = content(folder)
+    assert not changes
+    assert searched.keys() == {hit for hit in before if not hit.startswith("t4 ")}
+    (folder / Manifest.read(folder).segments[0].name / "rows.arrow").unlink()
+    with pytest.raises(InputError, match="expected a whole segment"):
+        Index(folder)
 
 
 def test_a_compaction_of_nothing_changes_nothing(folder: Path) -> None:

@@ -25,7 +25,7 @@ from bertsmith.app.library.model import Model
 from bertsmith.app.library.reading import Reading
 from bertsmith.app.library.record_models import ModelWithRecords, ReadRecord, RecordAbility, RecordModel
 from bertsmith.app.library.search_results import search_results
-from bertsmith.base.core.errors import BertsmithError, InputError, RunError
+from bertsmith.base.core.errors import BertsmithError, RunError
 from bertsmith.base.core.progress import counted, quiet, warn
 from bertsmith.base.core.settings import require
 from bertsmith.base.storage.files import file_state
@@ -47,10 +47,7 @@ from bertsmith.tasks.encoding.row_encoder import POOLINGS
 from bertsmith.tasks.metrics.vectors import unit
 from bertsmith.tasks.specs.tokenized import encoded_texts
 
-FileState = tuple[int, int] | None
-
 SEARCH, ADD, REMOVE = "search", "add_texts", "remove_texts"  # abilities
-_ATTEMPTS = 3  # to open an index that is changed meanwhile
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -121,7 +118,8 @@ class OpenIndex:
 
     def __init__(self, folder: Path, embedders: Mapping[str, Embedder]) -> None:
         self.folder, self._queries = folder, {kind: each.for_queries() for kind, each in embedders.items()}
-        self._index, self._state = _opened(folder)
+        self._index = Index(folder)
+        self._state = self._index.state
         self._passages = {kind: self._with_prompt(kind, each) for kind, each in embedders.items()}
         self._reads = _reading_kind(embedders)
         self._reading = Reading(None, self._queries[self._reads], ("embed",))
@@ -301,7 +299,8 @@ class OpenIndex:
     def _fresh(self) -> Index:
         """The index as it is on the disk, opened again if it was changed; as it was, if it is no longer there."""
         if file_state(self.folder / MANIFEST) not in (None, self._state):
-            index, self._state = _opened(self.folder, self._index)
+            index = Index(self.folder, earlier=self._index)
+            self._state = index.state
             other = [*(index.manifest.vectors.keys() ^ self._queries.keys())]
             if not other:
                 other = [name for kind, each in self._queries.items() for name in differences(index, each, kind)]
@@ -339,7 +338,7 @@ def open_index(
         settings: of `ComputeSettings`.
     """
     path = Path(folder)
-    index, _ = _opened(path)
+    index = Index(path)
     kinds = list(index.manifest.vectors)
     require(
         kinds != [TOKENS],
@@ -369,17 +368,6 @@ def open_index(
 def _reading_kind(kinds: Iterable[str]) -> str:
     """The kind of vectors whose model reads the texts of a request."""
     return DENSE if DENSE in (known := list(kinds)) else next(kind for kind in known if kind != TOKENS)
-
-
-def _opened(folder: Path, earlier: Index | None = None, attempts: int = _ATTEMPTS) -> tuple[Index, FileState]:
-    """An index, and the state of its manifest before it was read: if it has changed since, the next search sees it."""
-    state = file_state(folder / MANIFEST)
-    try:
-        return Index(folder, earlier=earlier), state
-    except InputError:  # a segment was replaced between the manifest and its files
-        if attempts == 1:
-            raise
-        return _opened(folder, earlier, attempts - 1)
 
 
 def _as_in(index: Index, model: Model) -> Embedder | None:

@@ -333,13 +333,19 @@ def digest_file(path: Path) -> str:
         return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
-def file_state(path: Path) -> tuple[int, int] | None:
-    """The size of a file in bytes and its time of modification in nanoseconds; None if it is not there."""
+FileState = tuple[int, int, int] | None
+
+
+def file_state(path: Path) -> FileState:
+    """The size of a file in bytes, its time of modification in nanoseconds and its inode; None if it is not there.
+
+    The inode tells a file from another of the same size that replaces it at once: clocks of file systems are coarse.
+    """
     try:
         state = path.stat()
     except OSError:
         return None
-    return state.st_size, state.st_mtime_ns
+    return state.st_size, state.st_mtime_ns, state.st_ino
 
 
 def sibling(path: Path, ending: str = "") -> Path:

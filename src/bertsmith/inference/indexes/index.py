@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.storage.files import FORMAT, misfit, read_json, require_format, write_json
+from bertsmith.base.storage.files import FORMAT, FileState, file_state, misfit, read_json, require_format, write_json
 from bertsmith.inference.indexes.filters import conditions
 from bertsmith.inference.indexes.rows import ID, TEXT
 from bertsmith.inference.indexes.segment import Segment, SegmentRecord, VectorsRecord
@@ -156,20 +156,15 @@ class Index:
 
     Attributes:
         ids, texts: of all rows, read from the disk when they are asked for.
+        state: of the file of the manifest before it was read: another one means that the index was changed since.
     """
 
     def __init__(
         self, folder: Path, *, where: Sequence[str] = (), exact: bool = False, earlier: "Index | None" = None
     ) -> None:
-        self.folder, self.manifest, self._exact = folder, Manifest.read(folder), exact
+        self.folder, self._exact = folder, exact
+        self.state, self.manifest, self.segments = _opened(folder, () if earlier is None else earlier.segments)
         self._kind = self.manifest.kind
-        known = {} if earlier is None else {each.record.name: each for each in earlier.segments}
-        self.segments: list[Segment] = [
-            open_segment.changed(record)
-            if (open_segment := known.get(record.name)) is not None and open_segment.is_of(record)
-            else Segment(folder, record)
-            for record in self.manifest.segments
-        ]
         self._starts = np.cumsum([0, *(each.record.rows for each in self.segments)])[:-1].tolist()
         columns = pa.schema([(name, pa.large_string()) for name in (ID, TEXT, *self.manifest.columns)])
         self.table = pa.concat_tables([columns.empty_table(), *(each.rows.table for each in self.segments)])
@@ -234,3 +229,24 @@ class Index:
     def compares_all(self) -> bool:
         """Whether a search compares all rows: they are few, or that was asked for."""
         return self._exact or len(self.ids) < LEAST_ROWS
+
+
+def _opened(folder: Path, earlier: Sequence[Segment]) -> tuple[FileState, Manifest, list[Segment]]:
+    """The state of the file of a manifest, the manifest, and its segments.
+
+    A change that ends meanwhile may remove files which the manifest names; then the next manifest is read.
+    """
+    known = {each.record.name: each for each in earlier}
+    while True:
+        state = file_state(folder / MANIFEST)
+        manifest = Manifest.read(folder)
+        try:
+            return state, manifest, [_segment(folder, record, known.get(record.name)) for record in manifest.segments]
+        except InputError:
+            if file_state(folder / MANIFEST) == state:
+                raise
+
+
+def _segment(folder: Path, record: SegmentRecord, earlier: Segment | None) -> Segment:
+    """A segment; what is open of it, if that is still the same."""
+    return earlier.changed(record) if earlier is not None and earlier.is_of(record) else Segment(folder, record)
