@@ -343,6 +343,13 @@ def test_an_addition_is_finished_with_the_same_texts_or_given_up(
         build_index(more, folder, model=model, resume=True)
     with pytest.raises(RunError, match=r"the sources that .* remove '.*building.json' to give the change up"):
         build_index(texts, folder, add=True, resume=True)
+    started = json.loads((folder / "building.json").read_text())
+    del started["segments"][0]["parts"]  # as an older version began it
+    (folder / "building.json").write_text(json.dumps(started))
+    with pytest.raises(
+        InputError, match=r"no segments\.0\.parts; restore the file, or finish the change with the version that"
+    ):
+        build_index(more, folder, add=True, resume=True)
     (folder / "building.json").unlink()
     assert remove_from_index(folder, id=["t1"]).rows == 29
     assert [path.name for path in folder.glob("segment-*")] == ["segment-000000"]

@@ -39,6 +39,7 @@ from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.parameters import ComputeSettings
 from bertsmith.base.core.progress import tell, warn
 from bertsmith.base.core.settings import require
+from bertsmith.base.storage.files import FileState, file_state
 
 if TYPE_CHECKING:
     from bertsmith.app.library.loading import Served
@@ -163,17 +164,9 @@ def _require_few(changes: "Upgrade", request: ServeRequest, old: str, new: str, 
     )
 
 
-def _folder_state(path: Path) -> list[tuple[int, int] | None]:
+def _folder_state(path: Path) -> list[FileState]:
     """What changes where a model folder, or the one in a run, is replaced; nothing for the id of one."""
-    states: list[tuple[int, int] | None] = []
-    for folder in (path, path / "model"):
-        try:
-            state = folder.stat()
-        except OSError:
-            states.append(None)
-        else:
-            states.append((state.st_ino, state.st_mtime_ns))
-    return states
+    return [file_state(path), file_state(path / "model")]
 
 
 def _reloaded(request: ServeRequest, served: "Mapping[str, Served]") -> "Mapping[str, Served]":

@@ -374,7 +374,11 @@ def _started(folder: Path) -> Mapping[str, Any] | None:
         return None
     values: dict[str, Any] = read_object(path)
     if fault := misfit(values, _STARTED):
-        raise InputError(expected=f"what is being added to an index in '{path}'", found=fault, fix="restore the file")
+        raise InputError(
+            expected=f"what is being added to an index in '{path}'",
+            found=fault,
+            fix="restore the file, or finish the change with the version that began it",
+        )
     return values
 
 

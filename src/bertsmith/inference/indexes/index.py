@@ -163,6 +163,7 @@ class Index:
         self, folder: Path, *, where: Sequence[str] = (), exact: bool = False, earlier: "Index | None" = None
     ) -> None:
         self.folder, self._exact = folder, exact
+        self.segments: Sequence[Segment]
         self.state, self.manifest, self.segments = _opened(folder, () if earlier is None else earlier.segments)
         self._kind = self.manifest.kind
         self._starts = np.cumsum([0, *(each.record.rows for each in self.segments)])[:-1].tolist()

@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from bertsmith.base.core.errors import CheckpointError
 from bertsmith.base.core.progress import Progress
 from bertsmith.base.machine.runtime import ALONE, Rank, require_torch
-from bertsmith.base.storage.files import file_state
+from bertsmith.base.storage.files import FileState, file_state
 from bertsmith.models.parts.layer_choice import LayerChoice
 from bertsmith.tasks.encoding.engine import Engine
 from bertsmith.tasks.encoding.onnx_session import Hook, Hooks
@@ -38,7 +38,7 @@ class Later(NamedTuple):
     is_there: bool
     attention_maps: int
     weights: Path
-    state: tuple[int, int] | None
+    state: FileState
 
     @property
     def has_same_weights(self) -> bool:
