@@ -100,6 +100,10 @@ def test_the_corrected_file_has_the_lines_of_the_file_with_other_tags(audit: Aud
     differ = [(line == other, other == last) for line, other, last in lines if line != last]
     assert all(sum(pair) == 1 for pair in differ), "each is corrected as suggested, or not at all"
     assert sum(is_right for _, is_right in differ) > 0
+    parts = (text.split("\n\n") for text in (table.read_text(encoding="utf-8"), certain))
+    changed = sum(sentence != other for sentence, other in zip(*parts, strict=True))
+    assert audit.report["corrected"] == changed > 0
+    assert any(line.startswith(f"{changed} sentence") and "changed in" in line for line in audit.lines())
     assert corrected == "-DOCSTART- -X- O\n\n# a comment of its own\n" + in_columns(_right())
     assert corrected.count("\n") == before.count("\n") + 3
 

@@ -106,6 +106,11 @@ class Audit:
             f"estimated share of wrong {self._labels()}: {report['errors']:.4f} (95% interval {low:.4f} to {high:.4f})",
             "; ".join(f"{name}: {count:,}" for name, count in report["issues"].items() if count or name in CORRECTED),
         ]
+        if "corrected" in report:
+            lines.append(
+                f"{counted(report['corrected'], 'sentence')} changed in {next(self.folder.glob('corrected.*'))}, only by "
+                "suggestions that are almost certain; --fix makes those that you leave in issues.csv"
+            )
         if "next" in report:
             forecast = report["forecast"]
             low, high = forecast["interval"]
@@ -209,8 +214,11 @@ def _of_tags(
     made = _predicted(request, run, folder, spec, data, tags, of_words)
     table = TagsAudited(spec=spec, sentences=sentences, tags=tags, probabilities=made.probabilities, judged=judged)
     issues = table.issues(request.near, made.dev, made.vectors)
-    _write_tags(run, request, sentences, table.corrected(issues))
-    return _written(run, table.report(made.systems, made.weights, issues, request.seed), issues)
+    corrected = table.corrected(issues)
+    _write_tags(run, request, sentences, corrected)
+    changed = sum(row != sentence.tags for row, sentence in zip(corrected, sentences, strict=True))
+    report = table.report(made.systems, made.weights, issues, request.seed)
+    return _written(run, report | {"corrected": changed}, issues)
 
 
 class _Predicted(NamedTuple):
