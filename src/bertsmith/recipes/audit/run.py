@@ -108,8 +108,8 @@ class Audit:
         ]
         if "corrected" in report:
             lines.append(
-                f"{counted(report['corrected'], 'sentence')} changed in {next(self.folder.glob('corrected.*'))}, only by "
-                "suggestions that are almost certain; --fix makes those that you leave in issues.csv"
+                f"{counted(report['corrected'], 'sentence')} changed in {next(self.folder.glob('corrected.*'))}, "
+                "by suggestions that are almost certain; --fix makes all that you leave in issues.csv"
             )
         if "next" in report:
             forecast = report["forecast"]
