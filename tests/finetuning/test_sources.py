@@ -12,6 +12,7 @@ import torch
 import bertsmith
 from bertsmith.base.core.errors import BertsmithError
 from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.opening import opening_lines
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.recipes.finetuning.vector_workload import VectorTraining
 from bertsmith.tasks.specs.named_tasks import spec_for
@@ -81,6 +82,12 @@ def test_without_shares_steps_are_in_proportion_to_examples(base: str) -> None:
     larger = dataclasses.replace(SCORED, examples=examples_of("scored vectors", 32), share=None)
     work = workload(prepared(base, larger))
     assert Counter(work._source(step) for step in range(STEPS)) == {0: 4, 1: 8}
+
+
+def test_a_share_of_less_than_a_step_is_said(base: str) -> None:
+    small = dataclasses.replace(SCORED, share=0.01)
+    lines = [line for line in opening_lines(prepared(base, small, TRIPLETS)) if "of the steps" in line]
+    assert ["less than one, so it may not be read" in line for line in lines] == [False, True, False]
 
 
 def test_a_step_of_a_source_has_the_gradients_of_a_training_on_it_alone(base: str) -> None:

@@ -43,10 +43,12 @@ def opening_lines(job: "FinetuningJob") -> list[str]:
         + (f"; missing from the base model, so randomly initialized: {', '.join(missing)}" if missing else "")
     ]
     shares = sum(source.share for source in job.sources)
+    steps_of = [job.training.steps * source.share / shares for source in job.sources]
     lines += [
         f"{source.name}: {counted(len(source.features), 'example')}, loss {source.spec.objective}, "
         f"{source.share / shares:.0%} of the steps"
-        for source in job.sources
+        + (", less than one, so it may not be read: raise its share" if steps_of[number] < 1 else "")
+        for number, source in enumerate(job.sources)
     ]
     if job.training.steps < _FEWEST_STEPS and job.settings.freeze != "body":
         is_linear = job.settings.start == "linear"
