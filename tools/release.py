@@ -29,7 +29,7 @@ SMOKE = (
     ("bertsmith --version", "VERSION"),
     ("bertsmith doctor", "starter"),
     ('bertsmith fill --model starter "She opened the [MASK]." --top 1', ""),
-    (r"printf 'text,label\nwin a prize now,spam\nsee you at noon,ham\n%.0s' 1 2 3 4 5 6 > mails.csv", ""),
+    (r"(echo text,label; printf 'win a prize now,spam\nsee you at noon,ham\n%.0s' 1 2 3 4 5 6) > mails.csv", ""),
     (
         "bertsmith finetune --model starter --task classification --train mails.csv --epochs 1 --seeds 1 --out run",
         "model: run/model",

@@ -16,6 +16,7 @@ from cluster import test_two_nodes
 from cluster.conftest import stream_here
 from cluster.text_samples import digests
 from indexes.test_indexes import Killed, killed_after
+from search.late_samples import write_late
 from tasks.task_samples import write_base_model
 
 pytestmark = test_two_nodes.pytestmark
@@ -87,6 +88,13 @@ def test_another_model_or_folder_of_a_worker_is_refused_in_a_line(here, inputs, 
 def test_an_engine_that_there_is_not_is_refused(inputs, tmp_path) -> None:
     with pytest.raises(BertsmithError, match="an engine: local, ray, or"):
         build_index(**inputs, out=tmp_path / "index", engine="spark")
+    assert not (tmp_path / "index").exists()
+
+
+def test_vectors_of_tokens_are_refused_before_anything_is_written(here, inputs, tmp_path) -> None:
+    late = write_late(tmp_path / "late", prefixes=("who ", "it "))
+    with pytest.raises(BertsmithError, match="for vectors of tokens; found ray"):
+        build_index(**inputs, also=[late], out=tmp_path / "index", engine=here)
     assert not (tmp_path / "index").exists()
 
 

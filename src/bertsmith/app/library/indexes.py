@@ -36,7 +36,7 @@ from bertsmith.inference.indexes.segment import VectorsRecord
 from bertsmith.inference.indexes.stored_vectors import StoredVectors, has_vectors
 from bertsmith.inference.search.index import kind_of
 from bertsmith.inference.search.passages import Record, read_records
-from bertsmith.inference.search.request import DENSE, MANIFEST, named
+from bertsmith.inference.search.request import DENSE, MANIFEST, TOKENS, named
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.files import require_place
 from bertsmith.inference.vectors.loading import load_embedder
@@ -95,6 +95,12 @@ def build_index(request: IndexRequest) -> IndexChange:
         vectors = {DENSE: NewVectors(job=job, record=record)}
     complete: building.Complete = parts.completed
     if is_cluster(request.engine):
+        require(
+            TOKENS not in vectors,
+            expected="--engine local for vectors of tokens",
+            found=request.engine,
+            fix="leave --engine out, or the model",
+        )
         complete = functools.partial(completed_on, request.engine, recipe)
     return building.build_index(
         folder,

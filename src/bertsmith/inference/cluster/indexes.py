@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bertsmith.base.core.errors import BertsmithError, ConfigError, RunError
+from bertsmith.base.core.errors import BertsmithError, RunError
 from bertsmith.base.core.progress import Progress, quiet, warn
 from bertsmith.inference.cluster.engine import PART, Stage, num_gpus, raise_any, record_of, stream, use_threads
 from bertsmith.inference.indexes import parts
@@ -26,7 +26,7 @@ from bertsmith.inference.indexes.recipe import VectorsRecipe
 from bertsmith.inference.indexes.rows import ROWS
 from bertsmith.inference.indexes.segment import SegmentRecord, VectorsRecord
 from bertsmith.inference.indexes.stored_vectors import StoredVectors
-from bertsmith.inference.search.request import DENSE, TOKENS
+from bertsmith.inference.search.request import DENSE
 from bertsmith.tasks.encoding.onnx_session import num_threads
 
 _ROWS = "rows"  # the column with the numbers of the stored vectors of a segment, int64; empty if a model makes them
@@ -44,12 +44,8 @@ def completed_on(
     """The records of new segments, whose rows are written, once workers have written the rest; see `parts.completed`.
 
     Args:
-        recipe: makes the vectors that are not in a file.
+        recipe: makes the vectors that are not in a file; none of tokens, whose segments share a coder.
     """
-    if TOKENS in vectors:
-        raise ConfigError(
-            expected="--engine local for vectors of tokens", found=engine, fix="leave --engine out, or the model"
-        )
     threads = num_threads()
     stored = next((new.job for new in vectors.values() if isinstance(new.job, StoredVectors)), None)
     records = {kind: new.record for kind, new in vectors.items()}
