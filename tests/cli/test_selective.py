@@ -138,6 +138,7 @@ def test_saved_scores_give_the_threshold_for_any_share(model: Path, rows, tmp_pa
     for damage in (
         {"gold": []}, {"gold": [0.5] * 359}, {"curve": []}, {"curve": [[0.5, 360]]}, {"curve": [[0.5, 9, 10]]},
         {"curve": [[0.5, 361, 10]]}, {"gold": [0.5] * 359 + [2]}, {"curve": [[-1, 360, 10]]},
+        {"curve": [[0.9, 0, 0], [0, 360, 10]]}, {"curve": [[0, 360, 10], [0.5, 9, 9]]},
     ):  # fmt: skip
         path.write_text(json.dumps({**values, "selections": [plain, {**scored, **damage}]}))
         with pytest.raises(BertsmithError, match=told):

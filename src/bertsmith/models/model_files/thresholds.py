@@ -121,10 +121,12 @@ def _is_sound(entry: SavedThreshold) -> bool:
     """Whether the curve and the probabilities can be those of its number of texts."""
     if not (entry.curve or entry.gold):
         return True
-    counts = all(len(step) == 3 and 0 <= step[0] <= 1 and 0 <= step[2] <= step[1] for step in entry.curve)
+    if not all(len(step) == 3 and 0 <= step[0] <= 1 and 0 <= step[2] <= step[1] for step in entry.curve):
+        return False
+    answered = [step[1] for step in entry.curve]
     return (
-        counts
-        and max((step[1] for step in entry.curve), default=0) == len(entry.gold) == entry.examples
+        answered == sorted({*answered} - {0})
+        and answered[-1:] == [len(entry.gold)] == [entry.examples]
         and all(-1 <= chance <= 1 for chance in entry.gold)
     )
 
