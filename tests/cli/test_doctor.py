@@ -56,7 +56,7 @@ def test_a_whole_installation_is_well(run):
 
 
 def test_every_extra_that_people_install_has_a_purpose():
-    assert EXTRAS.keys() == PROJECT["optional-dependencies"].keys() - {"dev", "light"}
+    assert EXTRAS.keys() == PROJECT["optional-dependencies"].keys() - {"dev", "light", "release"}
 
 
 def test_extras_that_are_missing_are_listed_with_what_they_are_for(installed, run):
@@ -112,3 +112,12 @@ def test_a_variable_that_takes_instructions_away_is_named(monkeypatch):
 def test_a_package_that_is_only_imported_says_so(installed):
     del installed.versions["bertsmith"]
     assert "not installed" in state("packages").state
+
+
+def test_advice_about_a_busy_machine_leaves_out_what_is_set_already(monkeypatch):
+    monkeypatch.setattr(doctor.os, "getloadavg", lambda: (1000.0, 0.0, 0.0), raising=False)
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert state("load").advice == "others are using the processor: wait for them"
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    assert "set OMP_NUM_THREADS=1" in state("load").advice

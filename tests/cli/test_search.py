@@ -219,10 +219,14 @@ def test_a_model_of_pairs_reranks_the_best_passages(run, model: Path, passages: 
         (["--bm25"], "expected either --query or --queries; found neither; for example: bertsmith search "),
         (
             ["--method", "tf-idf", "--bm25", "--query", "x"],
-            "expected one of --bm25, --hybrid, --method and --by; found several; leave the others out",
+            "expected one of --bm25, --hybrid, --method and --by; found --bm25 and --method; keep one of them",
+        ),
+        (
+            ["--by", "", "--query", "x"],
+            "expected kinds of search with --by, such as dense,words; found none; name some",
         ),
         (["--method", "one-hot", "--query", "x", "--pooling", "cls"], "no effect with --method one-hot"),
-        (["--bm25", "--hybrid", "--query", "x"], "expected one of --bm25, --hybrid, --method and --by; found several"),
+        (["--bm25", "--hybrid", "--query", "x"], "found --bm25 and --hybrid; keep one of them"),
         (
             ["--bm25", "--query", "x", "--judgements", "j"],
             "expected --queries with --judgements; found --query; judge the queries of a file",
@@ -237,7 +241,7 @@ def test_a_model_of_pairs_reranks_the_best_passages(run, model: Path, passages: 
         (["--model", "m", "--query", "x", "--query", " "], "expected some text for --query; found none"),
         (["--bm25", "--query", ""], "expected some text for --query; found none"),
         (["--bm25", "--query", "x", "--queries", "q.txt"], "expected either --query or --queries; found both"),
-        (["--bm25", "--query", "x", "--depth", "9"], "--depth has no effect without --hybrid or --rerank"),
+        (["--bm25", "--query", "x", "--depth", "9"], "--depth has no effect without --hybrid, --rerank or"),
         (["--model", "m", "--query", "x", "--k1", "2"], "--k1 has no effect where BM25 is not used"),
         (["--bm25", "--query", "x", "--query-column", "q"], "--query-column has no effect without --queries"),
         (
@@ -250,7 +254,7 @@ def test_a_model_of_pairs_reranks_the_best_passages(run, model: Path, passages: 
         ),
         (["--model", "m", "--query", "x", "--k1", "0.9"], "--k1 has no effect where BM25 is not used"),
         (["--bm25", "--by", "words", "--query", "x"], "expected one of --bm25, --hybrid, --method and --by; found"),
-        (["--by", "words", "--query", "x", "--fuse", "rrf"], "--fuse has no effect without --hybrid or --by"),
+        (["--by", "words", "--query", "x", "--fuse", "rrf"], "--fuse has no effect without --hybrid or several"),
         (["--by", "words", "--query", "x", "--model", "m"], "--model has no effect with --by words"),
         (["--by", "dense", "--model", "m", "--query", "x", "--k1", "1"], "--k1 has no effect where BM25 is not used"),
         (["--bm25", "--query", "x", "--judged-by", "ids"], "--judged-by has no effect without --judgements"),

@@ -261,6 +261,7 @@ def test_what_does_not_fit_is_refused_in_a_line(model: Path, texts: Path, tmp_pa
     empty.write_text('{"id": "a", "text": ""}\n')
     refused: Sequence[tuple[Callable[[], Any], str]] = [
         (lambda: build_index(texts, tmp_path / "new"), "a model that makes the vectors"),
+        (lambda: build_index(tmp_path / "nowhere", folder, model=model), "there is no file or folder '.*nowhere'"),
         (lambda: build_index(texts, folder, model=model), "extend it with `add=True`"),
         (lambda: build_index(texts, tmp_path / "new", model=model, add=True), "leave out `add=True`"),
         (lambda: build_index(texts, folder, model=other, add=True), r"others \(model\)"),

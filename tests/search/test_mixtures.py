@@ -144,7 +144,7 @@ def test_what_does_not_fit_is_refused(index: Path, models: Sequence[Path], tmp_p
     texts, dense = index.parent / "texts.jsonl", tmp_path / "dense"
     build_index(texts, dense, model=models[0])
     for passages, options, message in (
-        (dense, {"by": ["dense", "sparse"]}, "sparse vectors in '.*dense'; found dense vectors and words"),
+        (dense, {"by": ["dense", "sparse"]}, "sparse vectors in '.*dense'; found dense vectors, words"),
         (index, {"by": ["dens"]}, "did you mean 'dense'"),
         (index, {"by": ["dense", "dense"]}, "each kind of search once"),
         (index, {"by": ["dense"], "system": "hybrid"}, "`by` needs no"),

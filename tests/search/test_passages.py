@@ -144,6 +144,7 @@ def test_judgements_are_read_in_both_forms(tmp_path: Path) -> None:
     [
         ("1 a\n", "found 2 columns"),
         ("1 0 a 1\n1 0 b much\n", "a number as gain in line 2"),
+        ("1 0 a relevant\n", "a number as gain in '.*t'; found none"),
         ("1 0 a 1\n1 0 a 2\n", "each passage once per query, in line 2"),
     ],
 )

@@ -93,13 +93,20 @@ def test_differences_are_paired_and_the_simplest_search_that_may_be_best_is_take
     few = comparison({("dense",): [0] * 39 + [1], ("dense", "words"): [0]})
     assert (few.mixtures[0].name, few.choice.name) == ("dense + words", "dense")
     assert few.lines()[-1] == "take dense: not surely worse than the best, and simpler"
+    assert few.lines()[0] == "40 queries, 5 passages"
+    assert "depend mostly on chance" in comparison({("dense",): [0]}, queries=24).lines()[0]
 
 
 def test_what_does_not_fit_is_refused(folder: Path, model: Path) -> None:
+    no_gain, elsewhere = folder / "no-gain.txt", folder / "elsewhere.txt"
+    no_gain.write_text("q1 0 t0 0\n")
+    elsewhere.write_text("q1 0 7 1\n")
     for data, options, message in (
         (folder / "queries.jsonl", {"task": "retrieval"}, "a folder with queries.jsonl"),
         (folder, {"task": "retrieval", "judgements": folder / "none"}, "a file '.*none'"),
         (folder, {"task": "pairs", "rerank": model}, "`rerank` needs"),
+        (folder, {"task": "retrieval", "judgements": no_gain}, "judgements with a relevant passage"),
+        (folder, {"task": "retrieval", "judgements": elsewhere}, "found none, as '7' is not; judge .*, such as 't0'"),
     ):
         with pytest.raises(BertsmithError, match=message):
             evaluate(model, data, **options)

@@ -44,8 +44,14 @@ def search(request: "SearchRequest", json: JsonOption = False) -> None:
     from bertsmith.app.library import retrieval
     from bertsmith.inference.search.request import BY_WORDS, HYBRID, VECTORS, WORDS, WORDS_ALONE, kinds_of
 
-    if request.bm25 + request.hybrid + ("system" in request.given) + bool(request.by) > 1:
-        raise Refused("expected one of --bm25, --hybrid, --method and --by; found several", "leave the others out")
+    methods = {"--bm25": request.bm25, "--hybrid": request.hybrid, "--method": "system" in request.given}
+    if len(several := [name for name, is_given in {**methods, "--by": request.by}.items() if is_given]) > 1:
+        listed = " and ".join(several)
+        raise Refused(f"expected one of --bm25, --hybrid, --method and --by; found {listed}", "keep one of them")
+    if "by" in request.given and not request.by:
+        raise Refused(
+            "expected kinds of search with --by, such as dense,words; found none", "name some, or leave it out"
+        )
     method = BY_WORDS if request.bm25 else HYBRID if request.hybrid else request.system
     if kinds := kinds_of(request):
         method = BY_WORDS if kinds == (WORDS,) else HYBRID if len(kinds) > 1 else VECTORS
@@ -112,9 +118,9 @@ def _require_fit(request: "SearchRequest", method: str) -> None:
     else:
         _refuse_idle(request, "without --judgements", "judged_by")
     if not (method == HYBRID or again or (scored and not alone)):
-        _refuse_idle(request, "without --hybrid or --rerank", "depth")
+        _refuse_idle(request, "without --hybrid, --rerank or several kinds in --by", "depth")
     if not (method == HYBRID or (scored and not alone)):
-        _refuse_idle(request, "without --hybrid or --by", "fuse")
+        _refuse_idle(request, "without --hybrid or several kinds in --by", "fuse")
     if not (method in (BY_WORDS, HYBRID) or (scored and not alone)) or (kinds and WORDS not in kinds):
         _refuse_idle(request, "where BM25 is not used", "k1", "b", *(() if alone else ("bm25_words",)))
     if request.queries is None:

@@ -112,7 +112,8 @@ def _machine() -> Iterator[Finding]:
         yield Finding(
             name="load",
             state=f"{load:.1f} processes for {counted(cores, 'core')}",
-            advice="others are using the processor: wait for them, or set OMP_NUM_THREADS=1 for threads not to wait",
+            advice="others are using the processor: wait for them"
+            + ("" if threads else ", or set OMP_NUM_THREADS=1 for threads not to wait for each other"),
         )
     memory = memory_bytes()
     yield Finding(

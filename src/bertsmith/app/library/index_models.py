@@ -94,7 +94,7 @@ def kind_in(index: Index, name: str) -> str:
     if kind not in kinds:
         raise InputError(
             expected=f"{named(kind)} in '{index.folder}'",
-            found=" and ".join(map(named, kinds)),
+            found=", ".join(map(named, kinds)),
             fix="search by these, or build an index with a model of that kind (--also)",
         )
     return kind

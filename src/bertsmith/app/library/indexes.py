@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.app.library.index_models import rows_per_segment
-from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.core.errors import ConfigError, InputError, nearest_path
 from bertsmith.base.core.parameters import ComputeSettings
 from bertsmith.base.core.progress import tell
 from bertsmith.base.core.requests import takes
@@ -56,6 +56,8 @@ def build_index(request: IndexRequest) -> IndexChange:
         BertsmithError: texts, vectors, model, options or folder do not fit; the message says which.
     """
     folder, path = Path(request.out), Path(request.texts)
+    if not path.exists():
+        raise InputError.missing(path, "file or folder", nearest_path(path) or "check the path")
     models = [each for each in (request.model, *request.also) if each is not None]
     extends = request.add and (not models or (folder / MANIFEST).is_file())
     before = Manifest.read(folder) if extends else None

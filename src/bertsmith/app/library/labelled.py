@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from bertsmith.app.library.inputs import warn_cut
-from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.errors import InputError, nearest_path
 from bertsmith.base.core.parameters import ComputeSettings
 from bertsmith.base.core.progress import counted, warn
 from bertsmith.base.core.requests import takes
@@ -319,7 +319,8 @@ def _evaluate_searches(request: EvaluateRequest) -> RetrievalEvaluation:
     assert judgements is not None, "there are some"
     for path in (queries, passages, Path(judgements)):
         if not path.exists():
-            raise InputError(expected=f"a file '{path}'", found="none", fix="name another folder, or add it")
+            fix = nearest_path(path) or ("name another folder, or add it" if path.parent == data else "check the path")
+            raise InputError(expected=f"a file '{path}'", found="nothing there", fix=fix)
     comparison = compare_searches(
         ScoreSearchesRequest(
             passages=passages,

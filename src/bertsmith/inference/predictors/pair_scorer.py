@@ -51,7 +51,7 @@ class PairScorer:
         if not can_score_pairs(spec):
             raise ConfigError(
                 expected="a single-label classification or regression model of text pairs, for re-ranking",
-                found=f"one for {spec.title}",
+                found=f"one for {spec.title}{' of single texts' if spec.pair is False else ''}",
                 fix="fine-tune a model on pairs of query and passage",
             )
         self.predictor = predictor

@@ -16,6 +16,7 @@ from bertsmith.inference.search.retrieval import score_search
 from bertsmith.tasks.metrics.uncertainty import bootstrap_interval
 
 METRIC = "ndcg@10"
+FEW = 25  # queries below which two searches are often in the wrong order (Buckley and Voorhees, 2000)
 _SHOWN = (METRIC, "recall@100", "mrr@10")
 
 
@@ -74,6 +75,8 @@ class SearchComparison:
         """A table of the scores, and a line that says which search to take."""
         width = max(len(each.name) for each in self.mixtures)
         lines = [f"{counted(self.queries, 'query', 'queries')}, {counted(self.passages, 'passage')}"]
+        if self.queries < FEW:
+            lines.append(f"{lines.pop()}; scores on so few depend mostly on chance: judge {FEW} queries or more")
         for each in self.mixtures:
             low, high = each.intervals[METRIC]
             scores = ", ".join(f"{name} {each.scores[name]:.4f}" for name in _SHOWN[1:])

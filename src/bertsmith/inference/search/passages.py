@@ -194,6 +194,8 @@ def read_judgements(path: Path, *, encoding: str = UTF_8) -> Judgements:
                 fix="remove one",
             )
         result[query][passage] = gain
+    if not result:
+        raise InputError(expected=f"judgements with a number as gain in '{path}'", found="none", fix="fix the file")
     return result
 
 

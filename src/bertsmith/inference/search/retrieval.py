@@ -16,6 +16,7 @@ from bertsmith.base.core.settings import require
 from bertsmith.inference.search.passages import Judgements, TextSet
 from bertsmith.inference.search.rankings import BY_RANKS, NO_PASSAGE, Ranking, best, fused, joined, shortened
 from bertsmith.inference.search.request import BY_WORDS, DEPTH, HYBRID, VECTORS, WORDS
+from bertsmith.tasks.datasets.values import brief
 from bertsmith.tasks.metrics.ranking import RANKING_METRICS
 from bertsmith.text.tokenizers.encoded import Encoded
 
@@ -260,12 +261,26 @@ def score_search(ranking: Ranking, queries: TextSet, passages: TextSet, judgemen
 
 
 def tell_unjudged(queries: TextSet, passages: TextSet, judgements: Judgements) -> None:
-    """Reports on stderr which judgements and queries cannot count."""
+    """Reports on stderr which judgements and queries cannot count.
+
+    Raises:
+        InputError: none of them can.
+    """
+    if not any(any(judgements.get(id, {}).values()) for id in queries.ids):
+        raise InputError(
+            expected="judgements with a relevant passage for these queries", found="none", fix="check both files"
+        )
     unanswered = sum(not any(judgements.get(id, {}).values()) for id in queries.ids)
     if unanswered:
         tell(f"{unanswered:,} of {len(queries):,} queries have no relevant passage and do not count")
     known = set(passages.ids)
     relevant = [passage for gains in judgements.values() for passage, gain in gains.items() if gain]
     absent = sum(passage not in known for passage in relevant)
+    if absent == len(relevant):
+        raise InputError(
+            expected="relevant passages that are among the passages",
+            found=f"none, as {brief(relevant[0])} is not",
+            fix="judge passages by their ids" + (f", such as {brief(passages.ids[0])}" if known else ""),
+        )
     if absent:
         tell(f"{absent:,} of {len(relevant):,} relevant passages are not among the passages; they count as not found")

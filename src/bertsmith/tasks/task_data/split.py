@@ -163,7 +163,7 @@ def fold_numbers(
         len(parts) >= count,
         expected=f"at least {count} {'different examples' if groups is None else 'groups'} for --folds {count}",
         found=str(len(parts)),
-        fix=f"use --folds {len(parts)}" if len(parts) > 1 else "leave --folds out",
+        fix=f"use --folds {len(parts)}" if len(parts) > 1 else "name a file with more of them",
     )
     order = sorted(generator(seed, "folds").permutation(len(parts)).tolist(), key=lambda part: -len(parts[part]))
     labels = _labels(examples)
