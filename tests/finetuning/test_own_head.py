@@ -35,7 +35,7 @@ from training.logs import assert_learns
 from written_files import file_with
 
 EVERY = pytest.mark.parametrize(
-    "kind", ["single", "number", "choice", "tags", "nested", "by name", "answer", "sentences"]
+    "kind", ["single", "number", "choice", "tags", "nested", "by name", "answer", "sentences", "lists"]
 )
 SETTINGS = FinetuningSettings(batch_size=16, epochs=12, precision="fp32", dropout=0.0)
 RECIPE = RecipeSettings(learning_rate=3e-3, log_every=1)

@@ -15,7 +15,8 @@ _MODEL_TYPE = "model2vec"
 
 def is_model2vec(folder: Path) -> bool:
     """Whether a folder is one of Model2Vec."""
-    if not all((folder / name).is_file() for name in (_CONFIG, _PIPELINE, _WEIGHTS)):
+    paths = [folder / name for name in (_CONFIG, _PIPELINE, _WEIGHTS)]
+    if not all(path.is_file() and path.stat().st_size for path in paths):
         return False
     kind = read_object(folder / _CONFIG).get("model_type")
     return kind == _MODEL_TYPE or (kind is None and MODEL2VEC in _names(folder / _WEIGHTS))

@@ -115,7 +115,7 @@ def all_similarities(first: Vectors, second: Vectors, similarity: str = BY_COSIN
     """The similarity of every row of the first and of the second, float64 [P, Q]; see `similarities`.
 
     >>> all_similarities(np.float32([[3, 4]]), np.float32([[0, 0], [3, 0]]), "manhattan").tolist()
-    [[-7.0, -3.0]]
+    [[-7.0, -4.0]]
     """
     left, right = (np.asarray(side, dtype=np.float64) for side in (first, second))
     if similarity in _ORDERS:
