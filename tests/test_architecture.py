@@ -390,6 +390,7 @@ MISSING = {
     f"{TUNE} --model {{here}}/modle": "did you mean '{here}/model'?",
     f"{TUNE} --model starter --train {{here}}/mail.csv": "did you mean '{here}/mails.csv'?",
     f"{TUNE} --model starter --teacher {{here}}/modle": "did you mean '{here}/model'?",
+    f"{TUNE.replace('spam', 'pairs')} --model starter --also a:cosent --teacher {{here}}/modle": "'{here}/model'?",
     "finetune --task spamm --out {here}/run --model starter": "did you mean 'spam'?",
     "predict --model {here}/modle": "did you mean '{here}/model'?",
     "evaluate --model {here}/model --data {here}/mail.csv": "did you mean '{here}/mails.csv'?",

@@ -185,7 +185,7 @@ def with_request(command: Callable[..., None], request: type[Request] | None) ->
         for name in sorted(values, key=lambda name: _treatment(fields[name][1]) == COPIED):
             values[name] = on_this_machine(name, values[name], _treatment(fields[name][1]))
         if verify:
-            verify_models(value for name, value in values.items() if option_name(fields[name][1]) in MODEL_PARAMETERS)
+            verify_models(value for name, value in values.items() if _names_models(fields[name][1]))
         typed = {name: TYPED.get(name, lambda value: value)(value) for name, value in values.items()}
         copied = {name: _address(value) for name, value in asked.items() if value != values[name]}
         with options_named(), before_torch(lambda: _require_inputs((fields[name][1], values[name]) for name in values)):
@@ -275,6 +275,11 @@ def _treatment(field: "dataclasses.Field[Any]") -> str | None:
     return COPIED if option_name(field) in MODEL_PARAMETERS else field_help(field).address
 
 
+def _names_models(field: "dataclasses.Field[Any]") -> bool:
+    """Whether an option takes models, not files, as --also of `finetune` does."""
+    return option_name(field) in MODEL_PARAMETERS and field_help(field).metavar != "FILE"
+
+
 def _require_inputs(values: "Iterable[tuple[dataclasses.Field[Any], Any]]") -> None:
     """Checks the models, the files that are read and the names of devices and precisions that a command was given."""
     from bertsmith.base.machine.runtime import require_names
@@ -282,7 +287,7 @@ def _require_inputs(values: "Iterable[tuple[dataclasses.Field[Any], Any]]") -> N
     for field, value in values:
         about, items = field_help(field), value if isinstance(value, list) else [value]
         is_argument = not (about.flag or "-").startswith("-") and about.flag != DESTINATION
-        is_model = option_name(field) in MODEL_PARAMETERS
+        is_model = _names_models(field)
         if about.path == "the model" or (is_model and about.kind is not Path):
             require_inputs(map(str, items), ())
         elif about.path and (is_model or is_argument or about.address == COPIED):
