@@ -43,14 +43,14 @@ AVX2 := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS
 	NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL AVX512_SPR" NUMBA_CPU_NAME=haswell
 NUMERIC := $(addprefix tests/,test_processor.py model products encoders \
 	$(addprefix inference/test_,completion.py mixes.py perplexity.py predictor.py pretraining_heads.py quantization.py streaming.py) \
-	$(addprefix vectors/test_,embedder.py frozen_encoder.py token_features.py vector_layers.py) \
-	$(addprefix checkpoints/test_,gliner.py late_interaction.py sparse_encoders.py) \
+	$(addprefix vectors/test_,embedder.py frozen_encoder.py similarities.py token_features.py vector_layers.py) \
+	$(addprefix checkpoints/test_,gliner.py late_interaction.py sparse_encoders.py static_folders.py) \
 	$(addprefix export/test_,check.py onnx_files.py) $(addprefix server/test_,adapters.py low_precision.py same_answers.py) \
 	$(addprefix training/test_,averaging.py lanes.py loop.py optimizer.py) \
 	$(addprefix pretraining/test_,architectures.py autoencoder.py held_out_scores.py initialization.py language_model.py \
 		language_models.py run.py two_directions.py two_directions_in_tracks.py workload.py) \
-	$(addprefix finetuning/test_,finetuning.py kept_head.py language_model_loss.py merging.py own_head.py \
-		same_training.py sparse_vectors.py token_vectors.py ulmfit.py vector_training.py) translation/test_run.py memory codes video \
+	$(addprefix finetuning/test_,finetuning.py kept_head.py language_model_loss.py merging.py own_head.py reranking.py \
+		same_training.py sources.py sparse_vectors.py token_vectors.py ulmfit.py vector_training.py) translation/test_run.py memory codes video \
 	$(addprefix tasks/test_,copying.py coreference.py extraction.py generation.py response_selection.py) \
 	sentence_encoders word_vectors \
 	$(addprefix distillation/test_,corpus_distillation.py losses.py pruning.py students.py task_distillation.py \
