@@ -4,9 +4,9 @@
 
 The server has a copy of the index, whose files are linked. Each client sends one request after another: searches by
 vectors, by words, by both and for given vectors, vectors of texts, additions of 1 to 20 rows, removals of added rows,
-requests that are wrong, and oversized ones, which have to be refused with 413 or 429 and one line. Queries and rows are
-lines of FILE. Memory is sampled every two seconds: what is resident, and that without the pages of mapped files. Its
-growth is the mean of the last quarter relative to that of the second.
+requests that are wrong, and oversized ones, which have to be refused with 413, 422 or 429 and one line. Queries and
+rows are lines of FILE. Memory is sampled every two seconds: what is resident, and that without the pages of mapped
+files. Its growth is the mean of the last quarter relative to that of the second.
 """
 
 import argparse
@@ -43,7 +43,7 @@ SHARES = {
     "oversized": 0.02,
 }
 METHODS = {"search by vectors": "vectors", "search by words": "bm25", "search by both": "hybrid"}
-EXPECTED = {"wrong": {400, 404, 422}, "oversized": {413, 429}}
+EXPECTED = {"wrong": {400, 404, 422}, "oversized": {413, 422, 429}}
 WRONG: list[tuple[str, Any]] = [
     ("/search", b"{"),
     ("/search", {"query": "a", "where": ["year"]}),
