@@ -19,7 +19,9 @@ ROOT = Path(__file__).parent.parent
 GITHUB = ROOT / ".github"
 WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
 in_a_clone = pytest.mark.skipif(
-    not (ROOT / ".git").exists() or shutil.which("git") is None, reason="only a clone has commits"
+    shutil.which("git") is None
+    or bool(subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, check=False, capture_output=True).returncode),
+    reason="only a clone has commits",
 )
 
 
