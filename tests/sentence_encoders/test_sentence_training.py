@@ -180,6 +180,15 @@ def test_ranks_and_margins_leave_out_what_a_plain_search_leaves_out(
     assert listed.scores == (*example.scores, *[0.0] * len(expected))
 
 
+def test_candidates_that_are_known_to_be_wrong_take_no_rank_of_others() -> None:
+    names = [f"text {number}" for number in range(6)]
+    of = {name: 0.9 - number / 10 for number, name in enumerate(names)}
+    example = ListExample(id="0", context="query", endings=(*names[:4],), scores=(1.0, 0.0, 0.0, 0.0))
+    mined = with_hard_negatives([example], OfCosines(of), 1, ranks=(0, 1), texts=names)[0]  # type: ignore[arg-type]
+    assert isinstance(mined, ListExample)
+    assert mined.endings == (*names[:5],)
+
+
 class OfCosines:
     """An embedder whose texts have given cosines with every query."""
 

@@ -77,7 +77,8 @@ def with_hard_negatives(
     firsts = list(dict.fromkeys(group.first for group in groups))
     queries = unit(embedder.for_queries().embed(firsts))
     candidates = unit(embedder.for_passages().embed(seconds))
-    nearest = nearest_vectors(queries, candidates, last_rank + max(map(len, partners.values())))
+    most = max(len(texts | judged[first]) for first, texts in partners.items())  # left out
+    nearest = nearest_vectors(queries, candidates, last_rank + most)
     negatives: dict[str, list[str]] = {}
     for row, first in enumerate(firsts):
         belong = sorted(partners[key(first)])
