@@ -1,6 +1,7 @@
 """Models in installed packages, which are found without importing the package."""
 
 import hashlib
+import tomllib
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -41,7 +42,7 @@ def named(installed, monkeypatch):
     """The same model by the name `tiny`, with the digest of its weights."""
     digest = hashlib.sha256((installed / "tiny_model/model/model.safetensors").read_bytes()).hexdigest()
     monkeypatch.setitem(
-        packaged.PACKAGED, "tiny", PackagedModel("tiny-model", PurePosixPath("tiny_model/model"), digest)
+        packaged.PACKAGED, "tiny", PackagedModel("tiny-model", "1.0", PurePosixPath("tiny_model/model"), digest)
     )
     monkeypatch.setattr(packaged, "NAMES", (*packaged.NAMES, "tiny"))
     return installed / "tiny_model/model"
@@ -72,7 +73,9 @@ def test_weights_that_are_not_the_published_ones_are_refused(named):
     resolve("tiny")
     weights = named / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x7f")
-    with pytest.raises(InputError, match=r"weights of tiny as they were published.*--force-reinstall"):
+    with pytest.raises(
+        InputError, match=r"weights of tiny as they were published.*--force-reinstall --no-deps tiny-model==1.0"
+    ):
         resolve("tiny")
     assert shown(named) == str(named)
     weights.unlink()
@@ -89,7 +92,7 @@ def test_weights_that_are_not_the_published_ones_are_refused(named):
     ],
 )
 def test_a_package_that_is_not_installed_is_named_with_its_command(source, fix, monkeypatch):
-    model = PackagedModel("absent-model", PurePosixPath("absent/model"), "0")
+    model = PackagedModel("absent-model", "1.0", PurePosixPath("absent/model"), "0")
     monkeypatch.setitem(packaged.PACKAGED, "absent", model)
     monkeypatch.setattr(packaged, "NAMES", (*packaged.NAMES, "absent"))
     with pytest.raises(InputError, match=f"no such package installed: {fix}|no such package installed.*{fix}"):
@@ -118,3 +121,9 @@ def test_the_folder_of_an_encoder_in_a_module_belongs_to_its_model(installed):
         (module / name).write_bytes((installed / "tiny_model/model" / name).read_bytes())
     record(installed)
     assert resolve("package:tiny-model") == installed / "tiny_model/model"
+
+
+def test_the_extra_installs_the_version_whose_weights_are_compared():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for name, model in packaged.PACKAGED.items():
+        assert project["optional-dependencies"][name] == [f"{model.package}=={model.version}"]

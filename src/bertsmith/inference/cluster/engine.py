@@ -12,7 +12,7 @@ import importlib.util
 import logging
 import os
 import socket
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -297,6 +297,15 @@ def error_of(record: dict[str, Any]) -> BertsmithError:
         return error
     kind: type[BertsmithError] = getattr(errors, record["kind"])
     return kind(**parts)
+
+
+def another_model(names: Iterable[object]) -> RunError:
+    """The error of a machine whose models are not those of the process that started the work."""
+    return RunError(
+        expected=f"the same model on every machine: {', '.join(map(str, names))}",
+        found="another one at that path on one of them",
+        fix="copy the model there",
+    )
 
 
 def raise_any(record: dict[str, Any] | None) -> None:

@@ -18,7 +18,16 @@ import pyarrow as pa
 
 from bertsmith.base.core.errors import BertsmithError, RunError
 from bertsmith.base.core.progress import Progress, quiet, warn
-from bertsmith.inference.cluster.engine import PART, Stage, num_gpus, raise_any, record_of, stream, use_threads
+from bertsmith.inference.cluster.engine import (
+    PART,
+    Stage,
+    another_model,
+    num_gpus,
+    raise_any,
+    record_of,
+    stream,
+    use_threads,
+)
 from bertsmith.inference.indexes import parts
 from bertsmith.inference.indexes.index import record_of as segment_of
 from bertsmith.inference.indexes.parts import NewVectors
@@ -99,11 +108,7 @@ class _Worker:
                 self.stored = None if stored is None else StoredVectors(Path(stored))
                 self.vectors = recipe.vectors() if stored is None else {}
             if stored is None and {kind: new.record for kind, new in self.vectors.items()} != records:
-                raise RunError(
-                    expected=f"the same model on every machine: {', '.join(map(str, recipe.models))}",
-                    found="another one at that path on one of them",
-                    fix="copy the model there",
-                )
+                raise another_model(recipe.models)
         except BertsmithError as error:
             self.failure = record_of(error)
 

@@ -14,9 +14,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bertsmith.base.core.errors import BertsmithError, RunError
+from bertsmith.base.core.errors import BertsmithError
 from bertsmith.base.core.progress import Progress
-from bertsmith.inference.cluster.engine import Stage, held, num_gpus, raise_any, record_of, stream, use_threads
+from bertsmith.inference.cluster.engine import (
+    Stage,
+    another_model,
+    held,
+    num_gpus,
+    raise_any,
+    record_of,
+    stream,
+    use_threads,
+)
 from bertsmith.inference.predictors.ensemble import load_ensemble
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.inference.predictors.predictor import BLOCK, Predictor, answering
@@ -118,11 +127,7 @@ class _Worker:
         def load() -> Predictor:
             for model, expected in zip(models, digests, strict=True):
                 if digests_of_model(model) != expected:
-                    raise RunError(
-                        expected=f"the model '{model}' on every machine",
-                        found="another one at that path on one of them",
-                        fix="copy the model there",
-                    )
+                    raise another_model([model])
             predictor = load_ensemble(models, device=device, precision=precision, products=products)
             return answering(predictor, **answers)
 

@@ -18,7 +18,16 @@ import pyarrow as pa
 
 from bertsmith.base.core.errors import BertsmithError, RunError
 from bertsmith.base.core.settings import to_dict
-from bertsmith.inference.cluster.engine import PART, Stage, num_gpus, raise_any, record_of, stream, use_threads
+from bertsmith.inference.cluster.engine import (
+    PART,
+    Stage,
+    another_model,
+    num_gpus,
+    raise_any,
+    record_of,
+    stream,
+    use_threads,
+)
 from bertsmith.inference.vectors.jobs import JobRecipe, VectorJob
 from bertsmith.inference.vectors.writers import Columns, Vectors
 from bertsmith.tasks.datasets.blocks import text_blocks
@@ -137,11 +146,7 @@ class _Worker:
         try:
             self.job = recipe.job()
             if json.dumps(self.job.made_of) != made_of:
-                raise RunError(
-                    expected=f"the model '{recipe.model}' on every machine",
-                    found="another one at that path on one of them",
-                    fix="copy the model there",
-                )
+                raise another_model([recipe.model])
         except BertsmithError as error:
             self.failure = record_of(error)
 

