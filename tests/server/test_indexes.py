@@ -389,13 +389,13 @@ def test_what_a_change_leaves_is_not_opened_again(folder: Path, tmp_path: Path) 
     before = Index(folder)
     remove_from_index(folder, id=["t1"])
     build_index(file_of_records(tmp_path / "more.jsonl", [{"id": "new", "text": "anna", "year": 1}]), folder, add=True)
-    after, anew = Index(folder, earlier=before), Index(folder)
+    after, reopened = Index(folder, earlier=before), Index(folder)
     assert after.segments[0].vectors["dense"] is before.segments[0].vectors["dense"]
-    queries = np.asarray(anew.segments[0].vectors["dense"].stored(np.arange(2)))
-    for index in (after, anew):
-        assert index.search(queries, 9).row(1) == anew.search(queries, 9).row(1)
+    queries = np.asarray(reopened.segments[0].vectors["dense"].stored(np.arange(2)))
+    for index in (after, reopened):
+        assert index.search(queries, 9).row(1) == reopened.search(queries, 9).row(1)
         words = index.by_words(k1=1.2, b=0.75).search(["anna in rome"], 9)
-        assert words.row(0) == anew.by_words(k1=1.2, b=0.75).search(["anna in rome"], 9).row(0)
+        assert words.row(0) == reopened.by_words(k1=1.2, b=0.75).search(["anna in rome"], 9).row(0)
     assert len(before.search(queries, 9).row(0)) == 5
     folder.rename(tmp_path / "old")
     build_index(tmp_path / "texts.jsonl", folder, model=Manifest.read(tmp_path / "old").first.model)

@@ -34,7 +34,7 @@ def evaluate(request: "EvaluateRequest", json: JsonOption = False) -> None:
     The 95% confidence interval of a proportion, such as accuracy, is exact (Clopper-Pearson). Those of other scores
     come from resampling the examples with replacement (2,000 draws), and are left out if all draws give the same score.
     A model from another tool does not record what it was trained on: name its task with --task to get the official
-    scores. With --task retrieval, an index, or models of vectors and words, are compared by what they find for queries:
+    scores. With --task retrieval, searches of an index, or by several models and words, are compared by what they find:
     each kind, each pair of kinds, and all, with --rerank also re-ranked; the last line says which search to take.
     """
     from bertsmith.app.library.labelled import evaluate as evaluate_on

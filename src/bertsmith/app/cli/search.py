@@ -35,7 +35,7 @@ PictureOption = Annotated[
 def search(request: "SearchRequest", json: JsonOption = False) -> None:
     """Search passages by vectors, by words (BM25, TF-IDF, one-hot) or by both, and print the best for each query.
 
-    With --by, an index with vectors of several kinds, or several models, are searched together.
+    With --by, the vectors of several kinds in an index, or those of several models, are searched together.
     Vectors are compared by cosine, with every passage unless --approximate; in an index that `bertsmith index` built,
     with those of the nearest cells, see its --recall. With --judgements, searches by vectors, by BM25 and by both are
     scored side by side (with --method bm25, tf-idf or one-hot, only that one): nDCG@10 (linear gains), recall, mean

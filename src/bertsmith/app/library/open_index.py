@@ -136,7 +136,12 @@ class OpenIndex:
         """Queries, texts or vectors, as the index reads them."""
         if items and not isinstance(items[0], str):
             dense = self._index.manifest.vectors.get(DENSE)
-            require(dense is not None, expected="texts as queries", found="vectors", fix="the index has no dense ones")
+            require(
+                dense is not None,
+                expected="texts as queries of an index without dense vectors",
+                found="vectors",
+                fix="send texts",
+            )
             width = 0 if dense is None else dense.width
             for number, vector in enumerate(items, start=1):
                 require(

@@ -195,7 +195,11 @@ def read_judgements(path: Path, *, encoding: str = UTF_8) -> Judgements:
             )
         result[query][passage] = gain
     if not result:
-        raise InputError(expected=f"judgements with a number as gain in '{path}'", found="none", fix="fix the file")
+        raise InputError(
+            expected=f"judgements with a number as gain in '{path}'",
+            found="none",
+            fix="write lines of: query 0 passage gain",
+        )
     return result
 
 

@@ -77,9 +77,9 @@ def tagged_copy(
         records = list(tagged_records(path, encoding)) if form == RECORDS else []
         if records and not is_task(records[0][1]):
             by_location = {of_file.location: of_file for of_file in raw}
-            model: Any = next((items[0] for _, record in records if (items := _spans(record))), {})
+            sample: Any = next((items[0] for _, record in records if (items := _spans(record))), {})
             values = [
-                _changed(record, by_location[location], changed[location], task, label_column, model)
+                _changed(record, by_location[location], changed[location], task, label_column, sample)
                 if location in changed
                 else record
                 for location, record in records
@@ -107,17 +107,17 @@ def _table(path: Path, tags: Iterable[str], task: str, label_column: str | None,
 
 
 def _changed(
-    record: Any, sentence: TaggedExample, tags: Sequence[str], task: str, label_column: str | None, model: Any
+    record: Any, sentence: TaggedExample, tags: Sequence[str], task: str, label_column: str | None, sample: Any
 ) -> Any:
     """A record with other tags, or with the spans that they mark.
 
     Args:
-        model: a span of the file, in whose form new ones are written; empty if there is none.
+        sample: a span of the file, in whose form new ones are written; empty if there is none.
     """
     if has_words(record):
         return {**record, tag_key_of(record, task, label_column, sentence.location): list(tags)}
     if isinstance(record, list):  # of spaCy
-        return [record[0], _changed(record[1], sentence, tags, task, label_column, model)]
+        return [record[0], _changed(record[1], sentence, tags, task, label_column, sample)]
     key = next(key for key in SPAN_KEYS if record.get(key) is not None)
     text, items = sentence.text or "", record[key]
     words, _ = words_of_spans(text, sentence, [span_of(item, text, sentence.location) for item in items])
@@ -125,7 +125,7 @@ def _changed(
     kept = [
         (start, item) for (start, end, kind), item in zip(words, items, strict=True) if (start, end, kind) in wanted
     ]
-    new = [(span[0], _item(sentence, span, model)) for span in sorted(wanted - {tuple(span) for span in words})]
+    new = [(span[0], _item(sentence, span, sample)) for span in sorted(wanted - {tuple(span) for span in words})]
     return {**record, key: [item for _, item in sorted([*kept, *new], key=lambda pair: pair[0])]}
 
 
@@ -137,14 +137,14 @@ def _spans(record: Any) -> Sequence[Any]:
     return next((values[key] for key in SPAN_KEYS if isinstance(values.get(key), list)), ())
 
 
-def _item(sentence: TaggedExample, span: tuple[int, int, str], model: Any) -> Any:
+def _item(sentence: TaggedExample, span: tuple[int, int, str], sample: Any) -> Any:
     """A marked span, as a list or an object with the keys of another one of the file."""
     assert sentence.offsets is not None, "the words of a text"
     start, end = sentence.offsets[span[0]][0], sentence.offsets[span[1] - 1][1]
-    if isinstance(model, list):
+    if isinstance(sample, list):
         return [start, end, span[2]]
-    first, last = next((keys for keys in BORDERS if keys[0] in model), BORDERS[0])
-    return {first: start, last: end, **({"labels": [span[2]]} if "labels" in model else {"label": span[2]})}
+    first, last = next((keys for keys in BORDERS if keys[0] in sample), BORDERS[0])
+    return {first: start, last: end, **({"labels": [span[2]]} if "labels" in sample else {"label": span[2]})}
 
 
 def _record(sentence: TaggedExample, tags: Sequence[str], task: str) -> Mapping[str, Any]:

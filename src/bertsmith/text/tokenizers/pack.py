@@ -161,7 +161,7 @@ def pack_rows(
 
 
 def filled_rows(rows: PackedRows, lengths: Counts | int, fill: int) -> tuple[PackedRows, Counts]:
-    """Rows that are filled up to so many tokens with a piece, in segment 0, and how many tokens each got, int64 [N].
+    """Rows that are filled with a piece, in segment 0, up to a length, and how many tokens each got, int64 [N].
 
     Args:
         lengths: int64 [N], or the same for all.
