@@ -466,7 +466,14 @@ def test_a_large_index_has_cells_and_answers_as_an_exact_search(
     lowest = [result.passages[-1].score for result in exact]
     good = [hit.score >= low - 1e-4 for result, low in zip(near, lowest, strict=True) for hit in result.passages]
     assert np.mean(good) >= 0.85
-    remove_from_index(folder, id=["t0"])
+    more = write_texts(tmp_path / "more.jsonl", 120, first=600)
+    assert build_index(more, folder, add=True).segments == 2
+    assert Manifest.read(folder).wanted_recall == 0.9, "additions are searched as the index is"
+    (folder / "index.json").write_text((folder / "index.json").read_text().replace("wanted_recall", "unknown"))
+    assert Manifest.read(folder).wanted_recall == 0.95, "that of an older version"
+    compact_index(folder, recall=0.8)
+    assert Manifest.read(folder).wanted_recall == 0.8
+    remove_from_index(folder, id=[f"t{number}" for number in (0, *range(600, 720))])
     assert "t0" not in ids_of(folder, queries[0], top=50)
     assert len(ids_of(folder, queries[0], top=1000)) == 599, "more than the cells next to the query have"
 
@@ -485,6 +492,12 @@ def test_without_faiss_all_rows_are_compared(
     compact_index(folder)
     assert Manifest.read(folder).segments[0].probes, "compacting makes up for it"
     assert len(ids_of(folder, "anna", top=100)) == 20
+
+
+def test_an_index_in_place_of_texts_is_refused(model: Path, texts: Path, tmp_path: Path) -> None:
+    build_index(texts, tmp_path / "index", model=model)
+    with pytest.raises(InputError, match=r"found an index; add texts to it with .*`bertsmith index export`"):
+        build_index(tmp_path / "index", tmp_path / "new", model=model)
 
 
 def test_a_setting_that_is_out_of_range_is_refused(model: Path, texts: Path, tmp_path: Path) -> None:

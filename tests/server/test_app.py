@@ -498,7 +498,7 @@ def test_models_are_named_by_folder_or_by_the_user(tmp_path: Path) -> None:
     paths = write_models(tmp_path)
     models = load_models([str(paths["reviews"]), f"mine={paths['reviews']}"], device="cpu")
     assert list(models) == ["reviews", "mine"]
-    with pytest.raises(ConfigError, match=r"two models called 'reviews'.*--model NAME="):
+    with pytest.raises(ConfigError, match=r"'reviews' twice.*--model NAME="):
         load_models([str(paths["reviews"]), str(paths["reviews"])], device="cpu")
 
 

@@ -13,6 +13,7 @@ import pytest
 from bertsmith import build_index, load, remove_from_index, search_passages
 from bertsmith.app.library.loading import load_indexes
 from bertsmith.app.library.model import Model
+from bertsmith.app.library.open_index import OpenIndex
 from bertsmith.app.library.record_models import ModelWithRecords
 from bertsmith.app.server.app import create_app
 from bertsmith.app.server.settings import ServeRequest, ServerSettings
@@ -123,7 +124,7 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def test_all_kinds_of_vectors_are_searched_extended_and_re_ranked(
-    model: Path, others: list[Path], tmp_path: Path
+    model: Path, others: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts, folder = file_of_records(tmp_path / "texts.jsonl", ROWS[:4]), tmp_path / "films"
     build_index(texts, folder, model=model, also=others)
@@ -142,8 +143,12 @@ def test_all_kinds_of_vectors_are_searched_extended_and_re_ranked(
             added = await change(client, "/index/add", {"rows": ROWS[4:]})
             return added, [await client.post("/search", {"queries": QUERIES, **each}) for each in requests]
 
+    searches = list[Any]()
+    search = OpenIndex.search
+    monkeypatch.setattr(OpenIndex, "search", lambda *args, **options: searches.append(1) or search(*args, **options))
     added, replies = asyncio.run(run())
     assert added.json["changes"][0]["rows"] == 5, added
+    assert len(searches) == len(requests)
     for body, reply in zip(requests[:3], replies, strict=False):
         options = {**body, "rerank": others[1]} if "rerank" in body else body
         require_same(reply.json["results"], results_of(folder, QUERIES, **options))
@@ -224,6 +229,7 @@ def test_an_index_is_changed_only_with_its_key(folder: Path) -> None:
         ("/search", {"vectors": [[1.0] * 32], "method": "bm25"}, 422, "found vectors; send texts"),
         ("/search", {"query": "a", "where": ["year"]}, 422, "expected a condition such as 'year >= 2020'"),
         ("/search", {"query": "a", "where": ["yaer = 1"]}, 422, "unknown column of the index 'yaer'; did you mean"),
+        ("/search", {"query": "a", "by": []}, 422, "expected kinds of search in 'by'; found none; name some"),
         ("/search", {"query": "a", "top": 0}, 422, "top: expected at least 1"),
         ("/search", {"queries": ["a"] * 101, "top": 1000}, 422, "found 101 queries and 1,000 texts for each"),
         ("/search", {"queries": ["a"] * 101, "rerank": "m", "depth": 1000}, 422, "at most 100,000 texts in all"),

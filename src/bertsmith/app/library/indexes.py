@@ -36,7 +36,7 @@ from bertsmith.inference.indexes.segment import VectorsRecord
 from bertsmith.inference.indexes.stored_vectors import StoredVectors, has_vectors
 from bertsmith.inference.search.index import kind_of
 from bertsmith.inference.search.passages import Record, read_records
-from bertsmith.inference.search.request import DENSE, MANIFEST, TOKENS, named
+from bertsmith.inference.search.request import DENSE, MANIFEST, TOKENS, is_index, named
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.files import require_place
 from bertsmith.inference.vectors.loading import load_embedder
@@ -58,6 +58,12 @@ def build_index(request: IndexRequest) -> IndexChange:
     folder, path = Path(request.out), Path(request.texts)
     if not path.exists():
         raise InputError.missing(path, "file or folder", nearest_path(path) or "check the path")
+    if is_index(path):
+        raise InputError(
+            expected=f"texts or vectors at '{path}'",
+            found="an index",
+            fix=f"add texts to it with --out '{path}' --add, or write its texts with `bertsmith index export`",
+        )
     models = [each for each in (request.model, *request.also) if each is not None]
     extends = request.add and (not models or (folder / MANIFEST).is_file())
     before = Manifest.read(folder) if extends else None

@@ -263,7 +263,7 @@ def _require_new(name: str, known: Container[str], option: str) -> None:
     if name in known:
         raise ConfigError(
             expected="a unique name for each model and index",
-            found=f"two models called {name!r}",
+            found=f"{name!r} twice",
             fix=f"name one of them: {option}",
         )
 

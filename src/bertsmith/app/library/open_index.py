@@ -58,11 +58,13 @@ class RankedTexts:
         query: its text; "" for a vector.
         index: as it was when it was searched.
         ranking: of this query alone.
+        is_reranked: by vectors of tokens in the index.
     """
 
     query: str
     index: Index
     ranking: Ranking
+    is_reranked: bool = False
 
     @property
     def size(self) -> int:
@@ -75,12 +77,6 @@ class RankedTexts:
     def texts(self) -> list[str]:
         """The texts, best first."""
         return [self.index.texts[row] for row, _ in self.ranking.row(0)]
-
-    def has_vectors_of(self, model: Model) -> bool:
-        """Whether the index has the vectors of tokens that a model makes."""
-        if not model.shows_pieces or TOKENS not in self.index.manifest.vectors:
-            return False
-        return isinstance(model.embedder, TokenEmbedder) and not differences(self.index, model.embedder, TOKENS)
 
     def reranked(self, scores: Sequence[float], top: int) -> "RankedTexts":
         """The best of the texts by other scores, one for each."""
@@ -170,7 +166,7 @@ class OpenIndex:
         depth: int = DEPTH,
         where: Sequence[str] = (),
         exact: bool = False,
-        by_tokens: bool = False,
+        reranker: Model | None = None,
     ) -> list[RankedTexts]:
         """The best texts for queries that `read_queries` has read.
 
@@ -178,7 +174,8 @@ class OpenIndex:
 
         Args:
             top, method, by, fuse, depth, where, exact: as in `search_passages`.
-            by_tokens: the best `depth` texts are re-ranked by their vectors of tokens.
+            reranker: re-ranks the best `depth` texts if the index has the vectors of tokens that it makes; otherwise
+                these texts are returned as they are ranked.
         """
         index = self._fresh().narrowed(where, exact=exact)
         kinds = {name: kind_in(index, name) for name in by or names_of(method)}
@@ -198,12 +195,16 @@ class OpenIndex:
                 searches[name] = VectorSearch(index.by(kind), lambda _: self._vectors(queries))
             else:
                 searches[name] = search_by_kind(index, kind, self._queries[kind])
-        scorer: Any = search_by_kind(index, TOKENS, self._queries[TOKENS]) if by_tokens else None
+        is_reranked = reranker is not None and _has_tokens_of(index, reranker)
+        scorer: Any = search_by_kind(index, TOKENS, self._queries[TOKENS]) if is_reranked else None
         retriever = Retriever(passages=_passages(index), searches=searches, scorer=scorer, depth=depth, fuse=fuse)
-        ranking = retriever.rank(texts, list(kinds), top)
+        ranking = retriever.rank(texts, list(kinds), top if is_reranked or reranker is None else depth)
         rows = range(len(queries))
         parts = [Ranking(places=ranking.places[row : row + 1], scores=ranking.scores[row : row + 1]) for row in rows]
-        return [RankedTexts(query=text, index=index, ranking=part) for text, part in zip(texts, parts, strict=True)]
+        return [
+            RankedTexts(query=text, index=index, ranking=part, is_reranked=is_reranked)
+            for text, part in zip(texts, parts, strict=True)
+        ]
 
     def _vectors(self, queries: Sequence[Any]) -> Vectors:
         """The normalized vectors of queries, float32 [Q, D]."""
@@ -251,7 +252,6 @@ class OpenIndex:
                 {kind: new_vectors(self._passages[kind], about.model) for kind, about in before.vectors.items()},
                 sources={},
                 add=True,
-                recall=IndexRequest.recall,
                 rows_per_segment=rows_per_segment(before.vectors, IndexRequest),
             )
         self._compact_in_background()
@@ -293,7 +293,6 @@ class OpenIndex:
             with quiet():
                 building.compact_index(
                     self.folder,
-                    recall=IndexRequest.recall,
                     rows_per_segment=rows_per_segment(Manifest.read(self.folder).vectors, IndexRequest),
                     chosen=building.due_segments,
                     exclusive=self._writing,
@@ -388,6 +387,13 @@ def _as_in(index: Index, model: Model) -> Embedder | None:
     if not (embedder.compares_units or embedder.is_sparse):
         return None
     return None if differences(index, embedder, DENSE) else embedder
+
+
+def _has_tokens_of(index: Index, model: Model) -> bool:
+    """Whether an index has the vectors of tokens that a model makes."""
+    if not model.shows_pieces or TOKENS not in index.manifest.vectors:
+        return False
+    return isinstance(model.embedder, TokenEmbedder) and not differences(index, model.embedder, TOKENS)
 
 
 def _passages(index: Index) -> TextSet:

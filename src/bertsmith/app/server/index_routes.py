@@ -25,24 +25,21 @@ _number = itertools.count()
 async def search(service: Service, request: Request, body: schemas.SearchAsked) -> Listed:
     """The texts of an index that are nearest to a query."""
     host, ability = service.hosts.find(body.model, SEARCH)
-    top = body.top if body.rerank is None else body.depth
+    reranker = None if body.rerank is None else service.hosts.find(body.rerank, "rerank")[0].model
     options: Options = (
-        ("top", top),
+        ("top", body.top),
         ("method", body.method),
         ("by", tuple(body.by)),
         ("fuse", body.fuse),
         ("depth", body.depth),
         ("where", tuple(body.where)),
         ("exact", body.exact),
+        ("reranker", reranker),
     )
-    size = answer_size.rankings(len(body.items), top)
+    size = answer_size.rankings(len(body.items), body.top if reranker is None else max(body.top, body.depth))
     work = await service.work(request, host, ability, body.items, size, options, others=body.where)
     answers = work.answers
-    if body.rerank is not None and answers[0].has_vectors_of(service.hosts.find(body.rerank, "rerank")[0].model):
-        options = (("top", body.top), *options[1:], ("by_tokens", True))
-        work = await service.work(request, host, ability, body.items, size, options, others=body.where)
-        answers = work.answers
-    elif body.rerank is not None:
+    if body.rerank is not None and not answers[0].is_reranked:
         answers = [await _reranked(service, request, body.rerank, answer, body.top) for answer in answers]
     # In another thread, because rows are read from the disk to measure them.
     request.state.answers.require(await asyncio.to_thread(answer_size.found_texts, answers))

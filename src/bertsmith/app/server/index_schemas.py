@@ -42,6 +42,8 @@ class SearchAsked(Asked):
             raise ValueError(f"expected one of 'query', 'queries' and 'vectors'; found {shown}; send one")
         if len(set(self.by)) < len(self.by):
             raise ValueError(f"expected each kind of search once; found {', '.join(self.by)}; leave it out")
+        if "by" in self.model_fields_set and not self.by:
+            raise ValueError("expected kinds of search in 'by'; found none; name some, or leave it out")
         if self.by and "method" in self.model_fields_set:
             raise ValueError("expected 'by' or 'method'; found both; send one")
         if self.rerank is not None and self.vectors is not None:

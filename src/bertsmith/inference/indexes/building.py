@@ -30,6 +30,7 @@ from bertsmith.inference.indexes.parts import NewVectors
 from bertsmith.inference.indexes.rows import ID, TEXT, Rows, write_rows
 from bertsmith.inference.indexes.segment import Ints, Segment, SegmentRecord
 from bertsmith.inference.indexes.token_vectors import CODER
+from bertsmith.inference.search.cells import RECALL
 from bertsmith.inference.search.passages import Record
 from bertsmith.inference.search.request import BUILDING, MANIFEST, TOKENS, named
 from bertsmith.tasks.datasets.values import brief
@@ -86,7 +87,7 @@ def build_index(
     needs_text: bool = True,
     add: bool = False,
     resume: bool = False,
-    recall: float,
+    recall: float | None = None,
     rows_per_segment: int,
     complete: Complete = parts.completed,
 ) -> IndexChange:
@@ -98,7 +99,7 @@ def build_index(
         sources: what the records come from, with digests; a build resumes only with the same. Empty for records that
             cannot be given again: the next change removes what an interrupted addition has left.
         needs_text: records without text are skipped and counted.
-        recall: of the 10 nearest rows; sets how many cells a search reads.
+        recall: of the 10 nearest rows; sets how many cells a search reads. None for that of the index.
         rows_per_segment: of which all cells are built in memory.
         complete: writes the rest of new segments, whose rows are written, as `parts.completed` does.
     """
@@ -112,7 +113,8 @@ def build_index(
         made_of = {kind: dict(new.record.made_of) for kind, new in vectors.items()}
         plan = {"made_of": made_of, "sources": dict(sources), "rows_per_segment": rows_per_segment}
         segments, columns = _rows_of(folder, records, plan, before, needs_text=needs_text)
-        segments = complete(folder, segments, vectors, recall, () if before is None else before.segments)
+        wanted = recall or (RECALL if before is None else before.wanted_recall)
+        segments = complete(folder, segments, vectors, wanted, () if before is None else before.segments)
         removed: list[SegmentRecord] = []
         number = 1 if before is None else before.changes + 1
         if before is not None:
@@ -122,6 +124,7 @@ def build_index(
             columns=columns,
             segments=[*removed, *segments],
             changes=number,
+            wanted_recall=wanted,
         )
         return _replaced(folder, manifest, before, added=sum(each.rows for each in segments))
 
@@ -170,7 +173,7 @@ def remove_rows(folder: Path, ids: Sequence[str]) -> IndexChange:
 def compact_index(
     folder: Path,
     *,
-    recall: float,
+    recall: float | None = None,
     rows_per_segment: int,
     chosen: Callable[[Manifest], Sequence[SegmentRecord]] | None = None,
     exclusive: contextlib.AbstractContextManager[Any] | None = None,
@@ -181,6 +184,7 @@ def compact_index(
     removed meanwhile are removed from them when they take the place of the old ones.
 
     Args:
+        recall: as in `build_index`.
         chosen: returns the segments of an index to join; None for all that are small or have many removed rows.
         exclusive: a context in which the index is locked, for moments at the beginning and at the end.
     """
@@ -192,13 +196,14 @@ def compact_index(
         _clear(work)  # of a compaction that was killed
         with exclusive, locked_folder(folder, create=False):
             before = _finished(folder)
+            wanted = recall or before.wanted_recall
             _clean(folder, before)
             records = _small(before, rows_per_segment) if chosen is None else chosen(before)
             replaced, groups = _joined(folder, records, rows_per_segment)
         if not replaced:
             return _state(before)
         segments = [
-            _copied(work, _SEGMENT.format(number), pieces, before, recall) for number, pieces in enumerate(groups)
+            _copied(work, _SEGMENT.format(number), pieces, before, wanted) for number, pieces in enumerate(groups)
         ]
         with exclusive, locked_folder(folder, create=False):
             after = _finished(folder)
@@ -214,7 +219,9 @@ def compact_index(
                 rows = _removed_since(folder, pieces, after)
                 segments[position] = _less(folder, dataclasses.replace(record, name=name), rows, after.changes + 1)
             kept = [each for each in after.segments if each.name not in replaced]
-            manifest = dataclasses.replace(after, segments=[*kept, *segments], changes=after.changes + 1)
+            manifest = dataclasses.replace(
+                after, segments=[*kept, *segments], changes=after.changes + 1, wanted_recall=wanted
+            )
             return _replaced(folder, manifest, after)
 
 

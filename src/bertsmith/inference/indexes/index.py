@@ -30,7 +30,7 @@ from bertsmith.inference.indexes.filters import conditions
 from bertsmith.inference.indexes.rows import ID, TEXT
 from bertsmith.inference.indexes.segment import Segment, SegmentRecord, VectorsRecord
 from bertsmith.inference.indexes.words import IndexWords
-from bertsmith.inference.search.cells import LEAST_ROWS
+from bertsmith.inference.search.cells import LEAST_ROWS, RECALL
 from bertsmith.inference.search.postings import TextColumn
 from bertsmith.inference.search.rankings import Ranking, merged, no_rows
 from bertsmith.inference.search.request import BUILDING, DENSE, MANIFEST, SPARSE, TOKENS, WORDS
@@ -52,6 +52,7 @@ _SHAPE = {
     "columns": [str],
     "segments": [SEGMENT_SHAPE],
     "changes": int,
+    "wanted_recall?": float,
 }
 
 
@@ -63,12 +64,14 @@ class Manifest:
         vectors: by kind, at least one; the first is that of a search which names none.
         columns: of the rows, besides id and text.
         changes: how many times the index was changed; numbers the files of removed rows.
+        wanted_recall: the share of the nearest rows that searches of new segments should find.
     """
 
     vectors: Mapping[str, VectorsRecord]
     columns: Sequence[str]
     segments: Sequence[SegmentRecord]
     changes: int = 0
+    wanted_recall: float = RECALL
 
     @staticmethod
     def read(folder: Path) -> "Manifest":
@@ -97,6 +100,7 @@ class Manifest:
             columns=values["columns"],
             segments=[record_of(each) for each in values["segments"]],
             changes=values["changes"],
+            wanted_recall=values.get("wanted_recall", RECALL),  # that of an older version
         )
 
     def write(self, folder: Path) -> None:

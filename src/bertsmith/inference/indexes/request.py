@@ -12,7 +12,10 @@ from bertsmith.inference.search.request import ALSO_FOR_INDEX
 from bertsmith.text.documents.encodings import TableEncoding
 
 _RECALL = Help(
-    "share of the 10 nearest texts that a search of a large index should find; more takes longer", above=0, most=1
+    "share of the 10 nearest texts that a search of a large index should find; more takes longer [that of the index, "
+    "0.95 for a new one]",
+    above=0,
+    most=1,
 )
 _ROWS = Help("texts per segment, if --memory is enough for its cells", least=1, most=2**24)
 _MEMORY = Help(
@@ -53,7 +56,7 @@ class IndexRequest(Request, ComputeSettings, TableEncoding):
     passage_prompt: str | None = help_field(
         None, "the model's prompt for passages [document, passage or corpus]", metavar="NAME|none"
     )
-    recall: float = optional(0.95, _RECALL)
+    recall: float | None = optional(None, _RECALL)
     segment_rows: int = optional(2**20, _ROWS)
     memory: float = optional(1000.0, _MEMORY)
     engine: str = optional("local", ENGINE)
@@ -106,6 +109,6 @@ class CompactIndexRequest(Request):
 
     index: Annotated[str | Path, _INDEX]
     _: dataclasses.KW_ONLY
-    recall: float = optional(0.95, _RECALL)
+    recall: float | None = optional(None, _RECALL)
     segment_rows: int = optional(2**20, _ROWS)
     memory: float = optional(1000.0, _MEMORY)
