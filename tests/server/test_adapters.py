@@ -2,6 +2,8 @@
 
 import asyncio
 import dataclasses
+import functools
+import itertools
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+import bertsmith
 from bertsmith import Model, load
 from bertsmith.app.library.adapted_models import load_adapted
 from bertsmith.app.library.loading import load_models
@@ -31,10 +34,10 @@ CALLS: dict[str, tuple[str, Sequence[Any]]] = {
 
 
 def adapters_of(
-    folder: Path, architecture: str = "bert", targets: Sequence[str | None] = (None,) * 3
+    folder: Path, architecture: str = "bert", targets: Sequence[str | None] = (None,) * 3, **changes: Any
 ) -> dict[str, Path]:
     """An adapter of random numbers for each kind of task, on one base; its merged model is next to it."""
-    base = Path(write_base_model(folder / "base", architecture))
+    base = Path(write_base_model(folder / "base", architecture, **changes))
     paths = {kind: folder / kind / "adapter" for kind in CALLS}
     for (kind, path), names in zip(paths.items(), targets, strict=True):
         path.parent.mkdir()
@@ -73,12 +76,30 @@ def together(models: dict[str, Model], calls: dict[str, tuple[str, Sequence[Any]
     return shared.together([lambda name=name: call(name) for name in calls])  # type: ignore[misc]
 
 
+# DeBERTa's queries and keys of distances depend on the adapter; in version 3 they have the weights of those of tokens.
+V3 = {"share_att_key": True}
+
+
 @pytest.mark.parametrize("products", ["plain", "packed"])
 @pytest.mark.parametrize(
-    "architecture", ["bert", "roberta", "distilbert", "albert", "mpnet", "modernbert", "nomic_bert", "gte", "eurobert"]
+    "architecture",
+    [
+        "bert",
+        "roberta",
+        "distilbert",
+        "albert",
+        "mpnet",
+        "modernbert",
+        "nomic_bert",
+        "gte",
+        "eurobert",
+        "deberta-v2",
+        "deberta-v3",
+    ],
 )
 def test_adapters_in_one_pass_answer_as_alone_and_as_merged(architecture: str, products: str, tmp_path: Path) -> None:
-    paths = adapters_of(tmp_path, architecture, (None, "all-linear", None))
+    changes = V3 if architecture == "deberta-v3" else {}
+    paths = adapters_of(tmp_path, architecture.replace("v3", "v2"), (None, "all-linear", None), **changes)
     models = load_adapted(str(tmp_path / "base"), paths, device="cpu", products=products)
     assert models.keys() == paths.keys()
     shared = shared_encoder_of(models["single"])
@@ -93,9 +114,12 @@ def test_adapters_in_one_pass_answer_as_alone_and_as_merged(architecture: str, p
         assert_same(numbers(getattr(models[name], ability)(items)), numbers(getattr(merged, ability)(items)))
 
 
+@pytest.mark.parametrize("architecture", ["bert", "deberta-v2"])
 @pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 0.03), ("int8", 0.1)])
-def test_in_low_precision_they_are_as_close_as_its_rounding(precision: str, tolerance: float, tmp_path: Path) -> None:
-    paths = adapters_of(tmp_path)
+def test_in_low_precision_they_are_as_close_as_its_rounding(
+    architecture: str, precision: str, tolerance: float, tmp_path: Path
+) -> None:
+    paths = adapters_of(tmp_path, architecture, **(V3 if "deberta" in architecture else {}))
     models = load_adapted(str(tmp_path / "base"), paths, device="cpu", precision=precision)
     exact = load(paths["single"], device="cpu").classify(TEXTS)
     joint = together(models, {name: CALLS[name] for name in ("tags", "single")})[1]
@@ -115,13 +139,6 @@ def test_vectors_of_a_base_with_an_adapter_are_those_of_merged_weights(tmp_path:
     )
     np.testing.assert_allclose(vectors, load(paths["single"], device="cpu").embed(TEXTS), **CLOSE)
     assert_same(numbers(tags), numbers(load(paths["tags"], device="cpu").tag(TEXTS)))
-
-
-def test_an_encoder_that_projects_positions_with_adapted_weights_is_not_shared(tmp_path: Path) -> None:
-    paths = adapters_of(tmp_path, "deberta-v2")
-    assert load_adapted(str(tmp_path / "base"), paths, device="cpu") == {}
-    models = load_models([f"{name}={path}" for name, path in paths.items()], device="cpu")
-    assert all(shared_encoder_of(model) is None for model in models.values() if isinstance(model, Model))
 
 
 def test_one_adapter_of_a_base_is_merged_and_several_share_it(tmp_path: Path) -> None:
@@ -197,3 +214,46 @@ def test_requests_that_name_different_adapters_are_one_batch(tmp_path: Path) -> 
     assert rows == [1, 9]
     alone = load(paths["single"], device="cpu").classify(TEXTS)
     assert_same(replies[2].json["predictions"], [answer.to_dict() for answer in alone])
+
+
+@pytest.mark.parametrize("architecture", ["bert", "deberta-v2"])
+def test_sentence_encoders_share_an_encoder_and_their_vectors_are_those_of_merged_weights(
+    architecture: str, tmp_path: Path
+) -> None:
+    base = write_base_model(tmp_path / "base", architecture)
+    (tmp_path / "single").mkdir()
+    written(Path(base), tmp_path / "single" / "adapter", "single")
+    pairs = [{"text": text, "pair": other} for text, other in itertools.pairwise(TEXTS)]
+    forms: dict[str, dict[str, Any]] = {
+        "first": {"reads": "cls", "passage_prompt": "it "},
+        "short": {"widths": "16"},
+        "tokens": {"vectors": "tokens"},
+    }
+    for name, options in forms.items():
+        bertsmith.finetune(
+            base, "pairs", tmp_path / name, train=pairs, dev=pairs, lora_rank=2, lora_targets="all-linear", epochs=2,
+            learning_rate=0.1, seeds=1, baselines=False, device="cpu", **options,
+        )  # fmt: skip
+    paths = {name: tmp_path / name / "adapter" for name in ("single", *forms)}
+    models: Any = load_models([f"{name}={path}" for name, path in paths.items()], device="cpu")
+    (shared,) = {shared_encoder_of(model) for model in models.values()}
+    alone = {name: load(path, device="cpu") for name, path in paths.items()}
+
+    def answered(model: Model, name: str) -> Any:
+        if name == "tokens":
+            return model.embedder.queries(TEXTS).vectors  # type: ignore[attr-defined]
+        if name == "single":
+            return model.compute("classify", model.read(TEXTS, "classify")[0])
+        return model.compute("embed", model.read(TEXTS[:3], "embed")[0])
+
+    passes: list[int] = []
+    shared.encoder.register_forward_pre_hook(lambda module, inputs: passes.append(inputs[0].num_rows))
+    calls = [functools.partial(answered, models[name], name) for name in models]
+    joint = dict(zip(models, shared.together(calls), strict=True))
+    assert passes == [2 * len(TEXTS) + 2 * 3]
+    plain = load(base, device="cpu")
+    for name in forms:
+        np.testing.assert_allclose(joint[name], answered(alone[name], name), **CLOSE)
+        assert models[name].embedder.settings == alone[name].embedder.settings
+    assert_same(numbers(joint["single"]), numbers(answered(alone["single"], "single")))
+    assert abs(joint["short"] - plain.embed(TEXTS[:3])).max() > 0.01, "the adapter has an effect"

@@ -1,9 +1,11 @@
 """Tiny models of every architecture: two layers, 32 wide, written by `transformers` or drawn here."""
 
+import dataclasses
 import functools
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import tokenizers
 import torch
@@ -300,9 +302,10 @@ def encoder_of(architecture: str) -> Encoder:
     return encoder
 
 
-def write_base_model(path: object, architecture: str = "bert", seed: int = 0) -> str:
-    """An untrained model folder to start from, with pooler and masked-LM head."""
-    model = untrained(config_of(architecture), seed, tokenizer_of(architecture).vocabulary)
+def write_base_model(path: object, architecture: str = "bert", seed: int = 0, **changes: Any) -> str:
+    """An untrained model folder to start from, with pooler and masked-LM head; `changes` are those of its shape."""
+    config = dataclasses.replace(config_of(architecture), **changes)
+    model = untrained(config, seed, tokenizer_of(architecture).vocabulary)
     info = ModelMetadata.from_dict({"task": "pretraining"})
     save_pretrained(str(path), model, tokenizer_of(architecture), info)
     return str(path)

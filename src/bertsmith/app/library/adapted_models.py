@@ -1,5 +1,6 @@
 """The models of several low-rank adapters that share the weights of one encoder, to be computed together."""
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -7,15 +8,19 @@ from bertsmith.app.library.model import Model
 from bertsmith.base.machine.runtime import Runtime, choose_inference
 from bertsmith.inference.predictors.loading import said_weak, served_as
 from bertsmith.inference.predictors.torch_loading import adapted_predictor
-from bertsmith.inference.vectors.embedder import Embedder
-from bertsmith.models.checkpoints.adapters import read_adapter
+from bertsmith.inference.vectors.loading import embedder_of
+from bertsmith.inference.vectors.token_embedder import TokenEmbedder
+from bertsmith.models.checkpoints.adapters import Adapter, read_adapter
 from bertsmith.models.checkpoints.assembly import load_for_task
 from bertsmith.models.checkpoints.int8_scales import recorded_int8
+from bertsmith.models.checkpoints.late_interaction import is_late_interaction, read_late_recipe
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
-from bertsmith.models.checkpoints.sentence_transformers import MODULES
+from bertsmith.models.checkpoints.sentence_transformers import SentenceRecipe, read_recipe
+from bertsmith.models.checkpoints.weights import digest_of_tensors
 from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.model_files.metadata import SIMILARITY
+from bertsmith.models.model_files.tokenizer_files import lowercased
 from bertsmith.models.parts.part_names import part_of
 from bertsmith.models.products.adapted import SharedEncoder, can_adapt
 from bertsmith.tasks.encoding.frozen import FrozenEncoder
@@ -29,9 +34,8 @@ def load_adapted(
 ) -> dict[str, Model]:
     """The models of those adapters that can share an encoder, by name; none if fewer than two can.
 
-    Left out are adapters in folders of sentence-transformers, of pre-training heads, of left-to-right models and
-    DeBERTa, of other layers than the linear ones, and those that bring pieces of their own: `load` merges each of them
-    into weights of its own.
+    Left out are adapters of models of sparse vectors, of pre-training heads, of left-to-right models, of other layers
+    than the linear ones, and those that bring pieces of their own: `load` merges each of them into weights of its own.
 
     Args:
         base: the model of all of them.
@@ -47,8 +51,7 @@ def load_adapted(
         for name, adapter in adapters.items()
         if can_adapt(encoder, adapter.products)
         and all(adapter.folder.tensors[name] is tensor for name, tensor in weights.items())
-        and not (adapter.folder.path / MODULES).exists()
-        and (_is_of_task(adapter.folder) or {"mlm", "nsp"}.isdisjoint(adapter.folder.parts))
+        and _is_shared(adapter.folder)
     }
     if len(chosen) < 2:
         return {}
@@ -63,8 +66,22 @@ def load_adapted(
     models = {}
     for number, (name, adapter) in enumerate(chosen.items()):
         with served_as(name):
-            models[name] = _model(name, adapter.folder, shared, number, runtime)
+            models[name] = _model(name, adapter, base, shared, number, runtime)
     return models
+
+
+def _is_shared(folder: ModelFolder) -> bool:
+    """Whether nothing above the encoder of a model has to be computed with it, as heads of pre-training have."""
+    recipe = _recipe_of(folder)
+    if recipe is not None:
+        return recipe.pieces is None and not recipe.is_table
+    return _is_of_task(folder) or {"mlm", "nsp"}.isdisjoint(folder.parts)
+
+
+def _recipe_of(folder: ModelFolder) -> SentenceRecipe | None:
+    if folder.metadata.keeps_heads:
+        return None
+    return read_recipe(folder.path, pooled=not is_late_interaction(folder.path), layers=True)
 
 
 def _is_of_task(folder: ModelFolder) -> bool:
@@ -72,14 +89,20 @@ def _is_of_task(folder: ModelFolder) -> bool:
     return spec is not None and spec.kind != SIMILARITY
 
 
-def _model(name: str, folder: ModelFolder, shared: SharedEncoder, number: int, runtime: Runtime) -> Model:
-    if _is_of_task(folder):
+def _model(name: str, adapter: Adapter, base: str, shared: SharedEncoder, number: int, runtime: Runtime) -> Model:
+    folder, recipe = adapter.folder, _recipe_of(adapter.folder)
+    if recipe is None and _is_of_task(folder):
         return Model(name, predictor=said_weak(adapted_predictor(folder, shared, number, runtime), folder.path))
+    if recipe is not None and recipe.lowercase and folder.tokenizer is not None:
+        folder = dataclasses.replace(folder, tokenizer=lowercased(folder.tokenizer))
     loaded = load_for_task(folder, _UNUSED_HEAD, keep_head=False, parameters="mapped")
     encoder = FrozenEncoder(
         shared.view(number, getattr(loaded.model.encoder, "pooler", None)),
         loaded.tokenizer,
         runtime,
+        base_digest=lambda: digest_of_tensors(load_any(base, adapter=folder.path).tensors),
         has_pooler=folder.config.can_pool and "pooler" not in loaded.new_parts,
     )
-    return Model(name, embedder=Embedder(encoder))
+    if is_late_interaction(folder.path):
+        return Model(name, embedder=TokenEmbedder(encoder, read_late_recipe(folder.path)))
+    return Model(name, embedder=embedder_of(encoder, recipe, folder.path))

@@ -123,13 +123,32 @@ def load_embedder(
     compute = {"device": device, "precision": precision, "products": products}
     known = characters if layers == "last" else None
     encoder, recipe = load_encoder(source, pooled=True, int8=int8, characters=known, early=early, **compute)
-    said = recipe or SentenceRecipe(encoder=Path(source))
     if encoder.is_sparse and not sparse:
         raise CheckpointError(
             expected=f"a model of dense vectors in '{source}'",
             found="one of sparse vectors",
             fix="use it with embed, search, evaluate or serve, or name another model",
         )
+    embedder = embedder_of(
+        encoder, recipe, source, pooling=pooling, normalize=normalize, layers=layers, max_length=max_length,
+        dimensions=dimensions,
+    )  # fmt: skip
+    return embedder if prompt is None else embedder.varied(prompt=prompt)
+
+
+def embedder_of(
+    encoder: RowEncoder,
+    recipe: SentenceRecipe | None,
+    source: Path | str,
+    *,
+    pooling: str | None = None,
+    normalize: bool | None = None,
+    layers: str = "last",
+    max_length: int | None = None,
+    dimensions: int | None = None,
+) -> Embedder:
+    """The embedder of an encoder that reads texts as the recipe of its source says, see `load_embedder`."""
+    said = recipe or SentenceRecipe(encoder=Path(source))
     limit = encoder.model.max_tokens
     if said.pooling == "cls" and pooling is None and encoder.reads_last:
         raise CheckpointError(
@@ -140,7 +159,7 @@ def load_embedder(
     pooling = said.pooling if pooling is None else pooling
     width = said.layers[-1].width if said.layers else encoder.text_width(encoder.choice(layers), pooling)
     cut = None if said.dimensions is None else min(said.dimensions, width)
-    embedder = Embedder(
+    return Embedder(
         encoder,
         pooling=pooling,
         normalize=said.normalize if normalize is None else normalize,
@@ -155,7 +174,6 @@ def load_embedder(
         similarity=said.similarity,
         further=said.layers,
     )
-    return embedder if prompt is None else embedder.varied(prompt=prompt)
 
 
 def early_encoder(built: Built, load: Callable[[], RowEncoder]) -> RowEncoder:

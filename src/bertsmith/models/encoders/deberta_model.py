@@ -3,12 +3,14 @@
 Its configuration and the names of its parameters are in `deberta.py`.
 
 Letters: T tokens, R positions that are read, D width, n sequences of one run, A heads, d head width, r queries and s
-keys of a sequence, P tokens of the longest one, U rows of the table of distances that a batch needs.
+keys of a sequence, P tokens of the longest one, U rows of the table of distances that a batch needs, G adapters.
 """
 
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
+from types import MappingProxyType
 
 import torch
 import torch.nn.functional as F
@@ -21,8 +23,9 @@ from bertsmith.models.parts.batch import Read
 from bertsmith.models.parts.encoder import Encoder
 from bertsmith.models.parts.layers import Embedding, PreparedLinear, activation, initialize, linear, norm
 from bertsmith.models.parts.noise import dropped
-from bertsmith.models.parts.runs import copied
-from bertsmith.models.parts.transformer import Layer, Pass, SourceAttention, TransformerEncoder
+from bertsmith.models.parts.part_names import PREFIX
+from bertsmith.models.parts.runs import Run, copied
+from bertsmith.models.parts.transformer import Layer, Mixed, Pass, Products, SourceAttention, TransformerEncoder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,18 +36,20 @@ class DebertaPass(Pass):
         table: the vectors of all distances, after their norm, [2 * span, D].
         rows: the rows of the table that the batch needs.
         row_of: which of these a distance has, int64 [2P - 1]; see `Distances`.
+        mixed: the adapters of the rows of the batch; None without several.
     """
 
     table: Tensor
     rows: slice
     row_of: Tensor
+    mixed: Mixed | None = None
 
 
 class DebertaLayer(Layer):
     """A layer of BERT whose scores include products of contents and distances.
 
     Attributes:
-        fixed: the keys and queries of all distances, once prepared.
+        fixed: the keys and queries of all distances, [G, 2 * span, D] each, once prepared.
     """
 
     config: DebertaConfig
@@ -95,19 +100,31 @@ class DebertaLayer(Layer):
         if not isinstance(shared, DebertaPass):
             return None
         keys, queries = self.fixed or self.of_distances(self._dropped(shared, name), shared.dtype)
-        heads, scale = self.config.num_attention_heads, self.config.head_size**-0.5
+        heads, scale, mixed = self.config.num_attention_heads, self.config.head_size**-0.5, shared.mixed
 
         def by_head(vectors: Tensor | None, scale: float) -> Tensor | None:
             if vectors is None:
                 return None
-            return (vectors[shared.rows] * scale).view(shared.rows.stop - shared.rows.start, heads, -1).permute(1, 2, 0)
+            if mixed is not None:
+                vectors = vectors[mixed.adapters]
+            vectors = vectors[..., shared.rows, :] * scale  # [U, D], or [G, U, D] once prepared
+            return vectors.reshape(-1, heads, self.config.head_size).permute(1, 2, 0)
 
         # The queries of contents are divided by the root of the number of terms, those of distances are not yet.
         of_queries = scale / math.sqrt(1 + len(self.config.terms))
-        return functools.partial(_scores, by_head(keys, scale), by_head(queries, of_queries), shared.row_of)
+        first_of = (
+            None if mixed is None or mixed.of_row is None else mixed.of_row * (shared.rows.stop - shared.rows.start)
+        )
+        return functools.partial(_scores, by_head(keys, scale), by_head(queries, of_queries), shared.row_of, first_of)
 
-    def of_distances(self, table: Tensor, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
-        """The keys and queries of distances, [2 * span, D] each, or None if no term has them."""
+    def of_distances(
+        self, table: Tensor, dtype: torch.dtype, products: Products = MappingProxyType({}), prefix: str = ""
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """The keys and queries of distances, [2 * span, D] each, or None if no term has them.
+
+        Args:
+            products: what an adapter adds to the weights, whose names begin with `prefix`.
+        """
         config, table = self.config, table.to(dtype)
         keys, queries = ("key", "query") if config.share_att_key else ("position_key", "position_query")
 
@@ -116,7 +133,11 @@ class DebertaLayer(Layer):
                 return None
             layer = self.get_submodule(name)
             assert isinstance(layer, nn.Linear | PreparedLinear)
-            return linear(table, layer)
+            vectors = linear(table, layer)
+            if (pair := products.get(f"{prefix}{name}.weight")) is not None:
+                first, second = (part.to(table) for part in pair)
+                vectors = vectors + F.linear(F.linear(table, first), second)
+            return vectors
 
         return mapped("c2p", keys), mapped("p2c", queries)
 
@@ -130,18 +151,28 @@ class DebertaLayer(Layer):
 
 
 def _scores(
-    keys: Tensor | None, queries: Tensor | None, row_of: Tensor, query: Tensor, key: Tensor, distances: Tensor
+    keys: Tensor | None,
+    queries: Tensor | None,
+    row_of: Tensor,
+    first_of: Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    distances: Tensor,
+    run: Run,
 ) -> Tensor:
     """The numbers that are added to the scores of a run, [n, A, r, s].
 
     Args:
-        keys: of distances, divided by the scale of the scores, [A, d, U].
+        keys: of distances, divided by the scale of the scores, [A, d, U]; with several adapters [A, d, G * U].
         queries: the same, of distances.
+        first_of: the first of the U rows that a sequence of the batch reads, int64 [N]; None without several adapters.
         query: [n, A, r, d].
         key: [n, A, s, d].
         distances: the position of each key minus that of each query, int64 [n or 1, r, s].
     """
     rows = row_of[distances + row_of.shape[0] // 2].unsqueeze(1)  # [n or 1, 1, r, s]
+    if first_of is not None:
+        rows = rows + first_of[run.row : run.row + run.rows].view(-1, 1, 1, 1)
     rows = rows.expand(*query.shape[:3], key.shape[2])
     total: Tensor | None = None
     if keys is not None:
@@ -171,6 +202,7 @@ class DebertaModel(TransformerEncoder):
     """Word embeddings, layers that read distances, a pooler for heads of whole texts."""
 
     config: DebertaConfig
+    position_layers = ("position_key", "position_query")
 
     def __init__(self, config: DebertaConfig, *, seed: int | None = 0) -> None:
         super().__init__(config, seed=None)
@@ -206,6 +238,7 @@ class DebertaModel(TransformerEncoder):
             table=self.table_of_distances(),
             rows=slice(distances.first, distances.end),
             row_of=copied(distances.rows, self.word_table.device),
+            mixed=self.mixed,
         )
 
     def table_of_distances(self) -> Tensor:
@@ -218,14 +251,17 @@ class DebertaModel(TransformerEncoder):
         return norm(table, after)
 
     @torch.no_grad()
-    def fix_positions(self, dtype: torch.dtype) -> None:
+    def fix_positions(self, dtype: torch.dtype, adapters: Sequence[Products] = ({},)) -> None:
         """See `TransformerEncoder.fix_positions`: the keys and queries of distances in each layer."""
-        if self.config.reads_distances:
-            table = self.table_of_distances()
-            for layer in self.layers:
-                assert isinstance(layer, DebertaLayer)
-                keys, queries = layer.of_distances(table, table.dtype)
-                layer.fixed = (
-                    keys if keys is None else keys.to(dtype),
-                    queries if queries is None else queries.to(dtype),
-                )
+        if not self.config.reads_distances:
+            return
+        table = self.table_of_distances()
+        for number, layer in enumerate(self.layers):
+            assert isinstance(layer, DebertaLayer)
+            prefix = f"{PREFIX}layers.{number}."
+            pairs = [layer.of_distances(table, table.dtype, products, prefix) for products in adapters]
+            keys, queries = (
+                torch.stack(present).to(dtype) if (present := [part for part in parts if part is not None]) else None
+                for parts in zip(*pairs, strict=True)
+            )
+            layer.fixed = keys, queries

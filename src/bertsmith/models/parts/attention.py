@@ -29,9 +29,9 @@ from bertsmith.models.parts.runs import JoinedRun, Run, Runs
 from bertsmith.models.parts.scored_attention import attention_weights, scaled_dot
 
 # Numbers added to the scores before the softmax: [A, 2P - 1], by the position of the key minus the query's, plus P - 1;
-# or a function of the queries [n, A, r, d] and keys [n, A, s, d] of a run and of these distances [n or 1, r, s], which
-# returns numbers that broadcast to [n, A, r, s].
-Bias = Tensor | Callable[[Tensor, Tensor, Tensor], Tensor]
+# or a function of the queries [n, A, r, d] and keys [n, A, s, d] of a run, of these distances [n or 1, r, s] and of the
+# run, which returns numbers that broadcast to [n, A, r, s].
+Bias = Tensor | Callable[[Tensor, Tensor, Tensor, Run], Tensor]
 _LEAST_WEIGHTS = 2**16  # below, the calls cost more than the arithmetic
 _CACHED_WEIGHTS = 2**19  # 1 MiB in bf16
 
@@ -251,7 +251,7 @@ def _mask(
     if isinstance(bias, Tensor):
         added = bias[:, distances + bias.shape[1] // 2].transpose(0, 1)  # [n or 1, A, r, s]
     else:
-        added = bias(query, key, distances)
+        added = bias(query, key, distances, run)
     return added if seen is None else added.masked_fill(~seen.unsqueeze(1), -math.inf)
 
 

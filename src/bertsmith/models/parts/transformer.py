@@ -17,7 +17,7 @@ Source: Devlin et al. (2018), section 3 and appendix A; `BertModel` in the origi
 import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 import torch
 import torch.nn.functional as F
@@ -50,6 +50,17 @@ if TYPE_CHECKING:
     from bertsmith.models.parts.source import SourceStates
 
 
+# What is added to the weights of an encoder, by their names in a model: A [r, K], and B [O, r] with the scale.
+Products = Mapping[str, tuple[Tensor, Tensor]]
+
+
+class Mixed(NamedTuple):
+    """The adapters of the rows of a pass: their numbers, and which of these each row has, int64 [N]; None for one."""
+
+    adapters: Sequence[int]
+    of_row: Tensor | None = None
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pass:
     """The state that all layers share in one forward pass.
@@ -74,6 +85,8 @@ class Pass:
 class TransformerEncoder(Encoder):
     """Embeddings, layers and a pooler; without a `seed` the caller sets the initial values."""
 
+    position_layers: tuple[str, ...] = ()  # linear layers that read positions alone, in `fix_positions`
+    mixed: "Mixed | None" = None  # the adapters of the rows of the next pass; None if all rows have the first one
     recomputes = False  # whether the states inside a layer are computed again in the backward pass
     fast_path: "FastPath | None" = None  # once prepared
 
@@ -105,8 +118,12 @@ class TransformerEncoder(Encoder):
         """A layer like the one of that number in the stack, for a decoder, without initial values."""
         return (PreNormDecoderLayer if self.config.norms_first else DecoderLayer)(self.config, number)
 
-    def fix_positions(self, dtype: torch.dtype) -> None:
-        """Computes what layers make of positions alone once for all passes, before their products are replaced."""
+    def fix_positions(self, dtype: torch.dtype, adapters: Sequence[Products] = ({},)) -> None:
+        """Computes what layers make of positions alone once for all passes, before their products are replaced.
+
+        Args:
+            adapters: what is added to the weights, for each of several adapters, whose rows a pass may mix.
+        """
 
     @property
     def word_table(self) -> Tensor:

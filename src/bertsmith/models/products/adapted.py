@@ -30,12 +30,10 @@ from bertsmith.models.parts.memory import Memory
 from bertsmith.models.parts.noise import Noise
 from bertsmith.models.parts.part_names import PREFIX
 from bertsmith.models.parts.runs import copied
-from bertsmith.models.parts.transformer import TransformerEncoder
+from bertsmith.models.parts.transformer import Mixed, Products, TransformerEncoder
 from bertsmith.models.products.prepared import linear_layers, prepare
 
 _MOST_CALLS = 32  # whose passes are joined
-# What is added to the weights of an encoder, by their names: A [r, K], and B [O, r] with the scale.
-Products = Mapping[str, tuple[Tensor, Tensor]]
 # The tokens of one adapter, int64, among all tokens of a pass; None if all are.
 Segment = tuple[int, Tensor | None]
 
@@ -44,10 +42,7 @@ def can_adapt(encoder: Encoder, products: Products) -> bool:
     """Whether an encoder can compute rows of different adapters in one pass, and these products are of its layers."""
     if not isinstance(encoder, TransformerEncoder) or encoder.config.is_causal:
         return False
-    # Such an encoder makes projections of positions once for all passes, with weights that an adapter may change.
-    if type(encoder).fix_positions is not TransformerEncoder.fix_positions:
-        return False
-    names = linear_layers(encoder.config)
+    names = (*linear_layers(encoder.config), *encoder.position_layers)
     known = {f"{PREFIX}layers.{number}.{name}.weight" for number in range(len(encoder.layers)) for name in names}
     return products.keys() <= known
 
@@ -117,7 +112,7 @@ class SharedEncoder:
         self.encoder = encoder
         self._segments: dict[int, list[Segment]] = {}
         self._lock, self._local = threading.RLock(), threading.local()
-        prepare(encoder.to(runtime.torch_device), runtime, kept)
+        prepare(encoder.to(runtime.torch_device), runtime, kept, adapters=products)
         encoder.fast_path = None  # which calls no layers
         for number, layer in enumerate(encoder.layers):
             self._adapt(layer, f"{PREFIX}layers.{number}.", products, runtime)
@@ -189,6 +184,7 @@ class SharedEncoder:
             first = asked[0]
             trace = first.trace if len(asked) == 1 else Trace() if any(each.trace for each in asked) else None
             encoder = self.encoder.lower(first.depth)
+            encoder.mixed = joint.mixed
             hidden = encoder(joint.batch, read=joint.read, dtype=first.dtype, trace=trace)
         if len(asked) == 1:
             return [hidden]
@@ -237,12 +233,13 @@ class _Joint:
     Attributes:
         batch, read: of the pass.
         segments: see `AdaptedProducts`.
+        mixed: the adapters of the rows.
     """
 
     def __init__(self, asked: Sequence[Asked]) -> None:
         first = asked[0]
         if len(asked) == 1:
-            self.batch, self.read = first.batch, first.read
+            self.batch, self.read, self.mixed = first.batch, first.read, Mixed([first.adapter])
             tokens, positions = len(first.batch.token_ids), 0 if first.read is None else len(first.read.positions)
             self.segments: dict[int, list[Segment]] = {
                 count: [(first.adapter, None)] for count in (tokens, positions) if count
@@ -265,9 +262,10 @@ class _Joint:
             self.read = self._read_of(asked)
             self._counts = np.asarray(self.read.counts)
         self.segments = {}
+        present, of_row = np.unique(adapters, return_inverse=True)
+        self.mixed = Mixed(present.tolist(), copied(of_row, device) if len(present) > 1 else None)
         for counts in (self._lengths, self._counts):
             of_token = np.repeat(adapters, counts)
-            present = np.unique(adapters)
             self.segments[len(of_token)] = [
                 (int(adapter), None if len(present) == 1 else copied(np.flatnonzero(of_token == adapter), device))
                 for adapter in present

@@ -6,7 +6,7 @@ Letters: T tokens, K inputs, O outputs of a layer.
 `packed_linear.py` and, in int8, of `int8_linear.py`. Whole sequences of one length take the way of `fast_path.py`.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from bertsmith.base.machine.allocator import keep_freed_memory
 from bertsmith.base.machine.runtime import Runtime
 from bertsmith.models.parts.config import LINEAR_LAYERS, EncoderConfig
 from bertsmith.models.parts.layers import PreparedLinear, bias_of
-from bertsmith.models.parts.transformer import Layer, TransformerEncoder
+from bertsmith.models.parts.transformer import Layer, Products, TransformerEncoder
 from bertsmith.models.products.fast_path import fast_path_of
 from bertsmith.models.products.int8_linear import FixedInt8Linear, InputScale, Int8Linear
 from bertsmith.models.products.packed_linear import CastLinear, PackedLinear
@@ -50,6 +50,7 @@ def prepare(
     runtime: Runtime,
     kept: Collection[str] = (),
     scales: Mapping[str, InputScale] | None = None,
+    adapters: Sequence[Products] = (),
 ) -> nn.Module:
     """The model with the linear layers of its encoder replaced, in place; it can no longer be trained or saved.
 
@@ -60,16 +61,20 @@ def prepare(
         kept: with int8, the linear layers that stay in the dtype of the activations: "output" for all layers,
             "11.output" for one.
         scales: with int8, the scales that calibration fixed, from `observed_scales`; None for one scale per token.
+        adapters: several, whose rows a pass may mix; see `adapted.py`.
     """
     model.eval().requires_grad_(False)
     if runtime.device == "cpu":
         keep_freed_memory()
     if runtime.precision == "int8":
         require_transformer(model)
-    if runtime.precision in ("fp32", "fp64") and not runtime.is_packed:
-        return model
+    is_plain = runtime.precision in ("fp32", "fp64") and not runtime.is_packed
     for module in list(model.modules()):
         if isinstance(module, TransformerEncoder):
+            if adapters or not is_plain:
+                module.fix_positions(runtime.dtype, adapters or ({},))
+            if is_plain:
+                continue
             layers = linear_layers(module.config)
             known = {*layers, *(f"{n}.{name}" for n in range(len(module.layers)) for name in layers)}
             if unknown := sorted(set(kept) - known):
@@ -78,7 +83,6 @@ def prepare(
                     found=", ".join(unknown),
                     fix=nearest(unknown[0], known),
                 )
-            module.fix_positions(runtime.dtype)
             for number, layer in enumerate(module.layers):
                 assert isinstance(layer, Layer)
                 is_last = number == len(module.layers) - 1
