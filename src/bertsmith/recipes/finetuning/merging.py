@@ -102,7 +102,7 @@ def kept_of(job: "FinetuningJob", trained: Sequence[Trained], out: Path) -> Kept
     either if it is better by more than one standard error, and then the bag of words likewise.
 
     Args:
-        trained: empty if the bag of words alone is asked for.
+        trained: empty if the bag of words alone is asked for; a training may stand for several.
         out: the run folder, which gets the predictions of an average, of the start and of the bag of words.
     """
     if job.keep == BAG_ALONE:
@@ -158,6 +158,7 @@ def _is_better(job: "FinetuningJob", model: Kept, other: Kept, level: float = LE
 def _averaged(job: "FinetuningJob", trained: Sequence[Trained], parts: tuple[int, ...], best: Kept, out: Path) -> Kept:
     """The average of some trainings; writes its predictions on the dev examples, if there are any, to the folder."""
     chosen = [trained[number] for number in parts]
+    costs = {path: result for path, result, _ in chosen}.values()  # a training that stands for several counts once
     # With few examples, the start is one more part, unless it is a rival; with more, it is too far behind.
     few = len(job.data.train) < FEW_EXAMPLES and job.keep != "auto"
     with_start = job.settings.start == "linear" and few
@@ -165,8 +166,8 @@ def _averaged(job: "FinetuningJob", trained: Sequence[Trained], parts: tuple[int
     model = load_for_task(folder, job.head, keep_head=True).model.to(choose(job.runtime.device, "fp32").torch_device)
     result = dataclasses.replace(
         best.result,
-        seconds=round(sum(result.seconds for _, result, _ in chosen), 3),
-        tokens=sum(result.tokens for _, result, _ in chosen),
+        seconds=round(sum(cost.seconds for cost in costs), 3),
+        tokens=sum(cost.tokens for cost in costs),
     )
     return _written(job, AVERAGE, parts, folder, job.judge(model, Rank()), result, out)._replace(with_start=with_start)
 
@@ -247,12 +248,13 @@ def adapter_of(kept: Kept, trained: Sequence[Trained], again: "Refit | None", jo
     Args:
         again: the trainings on all examples that the model is made of, if it is.
     """
-    chosen = [trained[number] for number in kept.parts]
-    if again is not None and chosen:
-        chosen = [trained_again for trained_again in again[1] if not trained_again[1].collapsed]
-        chosen = chosen if kept.name == AVERAGE else chosen[:1]
-    if not chosen:
+    if not kept.parts:
         return None
+    if again is None:
+        chosen = [trained[number] for number in kept.parts]
+    else:
+        chosen = [training for training in again[1] if not training[1].collapsed]
+        chosen = chosen if kept.name == AVERAGE else chosen[:1]
     every = [read_factors(path / ADAPTER_FOLDER, job.adapted, job.folder.config) for path, _, _ in chosen]
     parts = len(every) + kept.with_start
     return every[0] if parts == 1 else average_of_factors(every, parts)

@@ -153,7 +153,8 @@ def finetune(
         out: the run folder; new, unless `resume`.
         settings: epochs, batch size and the like.
         recipe: learning rate and schedule.
-        seeds: the number of trainings; see `usual_seeds`. With `keep` bag nothing is trained.
+        seeds: the number of trainings, and of those on all examples that follow, if any; None for `usual_seeds`, of which
+            one alone is scored where scores decide nothing. With `keep` bag nothing is trained.
         resume: resume the run in `out`, which must have the same settings and inputs.
         head: the user's head, in place of the linear layer.
         recipe_name: the recipe that the settings come from, for the record.
@@ -189,16 +190,17 @@ def finetune(
             lambda: validation.baselines if validation else baselines_of(job, run.path, resume=run.is_resumed)
         )
 
-        numbers = range(count if trains else 0)
-        more = len(numbers) if job.trains_on_all else 0
-        results = _train_seeds(job, run.path, numbers, run, label, whole_seeds=whole_seeds, more=more)
-        kept = run.on_first_rank(lambda: (validation.kept if validation else kept_of)(job, results, run.path))
+        scored = (1 if seeds is None and _scores_decide_nothing(job) else count) if trains else 0
+        more = count if trains and job.trains_on_all else 0
+        results = _train_seeds(job, run.path, range(scored), run, label, whole_seeds=whole_seeds, more=more)
+        parts = results if scored == count else results * count  # a single one stands for all
+        kept = run.on_first_rank(lambda: (validation.kept if validation else kept_of)(job, parts, run.path))
         refit: Refit | None = None
         if job.trains_on_all:
             on_all, folder = job.on_all_examples(), run.path / ALL_FOLDER
-            parts = run.from_first_rank(lambda: [] if kept is None else list(kept.parts))
+            numbers = run.from_first_rank(lambda: [] if kept is None else list(kept.parts))
             name = "again on all examples"
-            refit = on_all, _train_seeds(on_all, folder, parts, run, name, whole_seeds=whole_seeds)
+            refit = on_all, _train_seeds(on_all, folder, numbers, run, name, whole_seeds=whole_seeds)
 
         result = run.on_first_rank(lambda: _finish(job, run.folder, results, kept, refit, baselines, validation))
         return result if result is not None and run.rank.count == 1 else _on_every_rank(result, run)
@@ -214,6 +216,11 @@ def usual_seeds(examples: int, keep: str, *, writes: bool) -> int:
     if examples >= SMALL_SET or writes:
         return 1
     return SEEDS_OF_QUICK_SET if keep == "auto" and examples < FEW_EXAMPLES else SEEDS_OF_SMALL_SET
+
+
+def _scores_decide_nothing(job: FinetuningJob) -> bool:
+    """Whether the average of trainings on all examples is the model, whatever those on a part of them score."""
+    return job.trains_on_all and job.settings.merge == "average" and job.keep != "auto"
 
 
 def _train_seeds(
@@ -322,6 +329,8 @@ def _finish(
     best = best_of(job, results)
     spec, lines = kept.spec, kept.lines
     final = None if refit is None else refitted(kept, refit)
+    if final is None:
+        kept = kept._replace(parts=tuple(number for number in kept.parts if number < len(trained)))
     written_job, weights, result = final or (job, kept.weights, kept.result)
     all_results = [*results, *(result_on_all for _, result_on_all, _ in (refit[1] if refit else ()))]
     baseline = best_baseline(job, baselines, kept.result.scores, lines, run.path, kept.name)

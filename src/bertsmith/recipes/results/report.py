@@ -115,9 +115,9 @@ def _costs(shown: Sequence[FinishedRun]) -> str:
             *(("fine-tuning, the best training", training) for training in of_best),  # none where an average was kept
         ]
         names = ("steps", "tokens", "seconds")
-        if len(run.report["runs"]) > 1:
+        if len(run.report["runs"]) > 1 or not of_best:
             total = {name: sum(training[name] for training in run.report["runs"]) for name in names}
-            costs.append((f"fine-tuning, all of {trainings}", total))
+            costs.append((f"fine-tuning, {'all of ' * (len(run.report['runs']) > 1)}{trainings}", total))
         if again := run.report.get("refit_runs"):
             total = {name: sum(training[name] for training in again) for name in names}
             costs.append((f"again on all examples, {counted(len(again), 'training')}", total))
