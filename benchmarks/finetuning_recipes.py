@@ -136,7 +136,7 @@ class Cells:
             predictor = load_predictor(Path(folder) / "run" / "model", device="cpu")
             scores, predictions = predictor.evaluate(self.scored)
         run = result.runs[0]
-        several = {"kept": result.report["best"], "trainings": len(result.runs)} if len(result.runs) > 1 else {}
+        several = {"kept": result.report["best"], "trainings": len(result.runs)} if self.trainings != 1 else {}
         return {
             **several,
             "scores": {key: round(float(value), 4) for key, value in scores.items()},
@@ -231,7 +231,7 @@ def main() -> None:
     parser.add_argument("--sizes", default="100,1000")
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--arms", default=f"2018,auto,{CHEAP}")
-    parser.add_argument("--trainings", type=int, default=1, help="per cell, of which one model is kept [1]")
+    parser.add_argument("--trainings", type=int, default=1, help="per cell; 0: as the command has by default [1]")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="a setting of the recipes")
     parser.add_argument("--name", help="the name of the arm, with --set")
     parser.add_argument("--out", type=Path, help="the result file")
@@ -255,7 +255,11 @@ def main() -> None:
                     if (task, size, seed, name) in done:
                         continue
                     cells = cells or Cells(
-                        options.data, options.model, task, is_untrained=options.untrained, trainings=options.trainings
+                        options.data,
+                        options.model,
+                        task,
+                        is_untrained=options.untrained,
+                        trainings=options.trainings or None,
                     )
                     cell = {"task": task, "size": size, "seed": seed, "asked": name, "metric": cells.spec.metric}
                     if arm == CHEAP:

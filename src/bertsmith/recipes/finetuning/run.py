@@ -153,8 +153,8 @@ def finetune(
         out: the run folder; new, unless `resume`.
         settings: epochs, batch size and the like.
         recipe: learning rate and schedule.
-        seeds: the number of trainings, and of those on all examples that follow, if any; None for `usual_seeds`, of which
-            one alone is scored where scores decide nothing. With `keep` bag nothing is trained.
+        seeds: the number of trainings, and of those on all examples that follow, if any; None for `usual_seeds`, of
+            which one alone is scored where scores decide nothing. With `keep` bag nothing is trained.
         resume: resume the run in `out`, which must have the same settings and inputs.
         head: the user's head, in place of the linear layer.
         recipe_name: the recipe that the settings come from, for the record.
