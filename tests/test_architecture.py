@@ -33,8 +33,8 @@ DEEPEST = 14  # modules in a chain of imports
 NEVER_TORCH = ("text.", "tasks.metrics.", "tasks.datasets.", "inference.word_vectors.")
 # Optional packages, which may not be installed: imported inside the functions that use them.
 OPTIONAL = {
-    "numba", "optuna", "rjieba", "tensorboard", "torch.utils.tensorboard", "onnx", "onnxruntime", "tokenizers",
-    "budoux", "h5py", "openpyxl", "faiss", "ray", "ray.data", "fsspec.core",
+    "mlflow", "numba", "optuna", "rjieba", "tensorboard", "torch.utils.tensorboard", "onnx", "onnxruntime",
+    "tokenizers", "wandb", "budoux", "h5py", "openpyxl", "faiss", "ray", "ray.data", "fsspec.core",
 }  # fmt: skip
 # Slow to import and rarely needed: imported inside the functions that use them.
 SLOW = {
@@ -86,7 +86,7 @@ LIGHT_PACKAGES = {
     "pydantic",
     "uvicorn",
 }
-DISTRIBUTION_NAMES = {"sklearn": "scikit-learn"}
+DISTRIBUTION_NAMES = {"mlflow": "mlflow-skinny", "sklearn": "scikit-learn"}
 
 MODULES = {
     ".".join(file.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__"): file for file in FILES

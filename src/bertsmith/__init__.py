@@ -79,17 +79,21 @@ if TYPE_CHECKING:
     from bertsmith.text.tokenizers.normalize import TextRules
     from bertsmith.text.tokenizers.vocabulary import Vocabulary
     from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+    from bertsmith.training.loop.callbacks import Callback, StopTraining, TrainingStart, callbacks
     from bertsmith.training.planning.run import plan_pretraining
 
 
 _LAZY = {
     "BertsmithClassifier": "bertsmith.app.library.estimators",
     "BertsmithVectorizer": "bertsmith.app.library.estimators",
+    "Callback": "bertsmith.training.loop.callbacks",
     "Corpus": "bertsmith.text.corpus.shards",
     "Document": "bertsmith.text.documents.readers",
     "Model": "bertsmith.app.library.model",
     "OwnHead": "bertsmith.models.heads.own_head",
+    "StopTraining": "bertsmith.training.loop.callbacks",
     "TextRules": "bertsmith.text.tokenizers.normalize",
+    "TrainingStart": "bertsmith.training.loop.callbacks",
     "Vocabulary": "bertsmith.text.tokenizers.vocabulary",
     "WordEncoder": "bertsmith.app.library.component",
     "WordPieceTokenizer": "bertsmith.text.tokenizers.wordpiece",
@@ -102,6 +106,7 @@ _LAZY = {
     "build_codes": "bertsmith.recipes.codes.folder",
     "build_index": "bertsmith.app.library.indexes",
     "build_corpus": "bertsmith.text.corpus.build",
+    "callbacks": "bertsmith.training.loop.callbacks",
     "check_corpus": "bertsmith.text.corpus.checks",
     "classify": "bertsmith.app.library.zero_shot",
     "cluster_features": "bertsmith.recipes.video.features",
@@ -158,6 +163,7 @@ __all__ = [
     "BertsmithClassifier",
     "BertsmithError",
     "BertsmithVectorizer",
+    "Callback",
     "CheckpointError",
     "ConfigError",
     "Corpus",
@@ -170,8 +176,10 @@ __all__ = [
     "NotFiniteError",
     "OwnHead",
     "RunError",
+    "StopTraining",
     "TextRules",
     "TrainingError",
+    "TrainingStart",
     "Vocabulary",
     "VocabularyError",
     "WordEncoder",
@@ -186,6 +194,7 @@ __all__ = [
     "build_codes",
     "build_corpus",
     "build_index",
+    "callbacks",
     "check_corpus",
     "classify",
     "cluster_features",

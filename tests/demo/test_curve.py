@@ -21,8 +21,8 @@ def values(loss: float) -> dict[str, float]:
 
 def test_each_evaluation_is_a_line_with_the_mark_in_one_column_and_the_page_shows_them(tmp_path, capsys):
     curve = LiveCurve(tmp_path / "report.html", "A <demo>")
-    curve(0, values(9.0))
-    curve(1200, values(5.31))
+    curve.on_evaluation(0, values(9.0))
+    curve.on_evaluation(1200, values(5.31))
     explained, first, second = capsys.readouterr().err.splitlines()
     assert "| marks" in explained
     assert second.startswith("  step   1,200 |  5.31 nats | ####")
@@ -39,7 +39,7 @@ def test_each_evaluation_is_a_line_with_the_mark_in_one_column_and_the_page_show
 
 def test_the_curve_is_silent_where_progress_is_and_still_writes_its_page(tmp_path, capsys):
     with quiet():
-        LiveCurve(tmp_path / "report.html", "demo")(0, values(9.0))
+        LiveCurve(tmp_path / "report.html", "demo").on_evaluation(0, values(9.0))
     assert capsys.readouterr().err == ""
     assert "9.00 nats" in (tmp_path / "report.html").read_text(encoding="utf-8")
 

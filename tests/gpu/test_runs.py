@@ -17,8 +17,7 @@ from bertsmith.text.corpus.shards import Corpus
 from bertsmith.training.loop.devices import peak_of_device
 from bertsmith.training.loop.run_folder import RunFolder
 from bertsmith.training.pretraining.initialization import initialize_from_corpus
-from bertsmith.training.pretraining.recipes import settings_from_recipe
-from bertsmith.training.pretraining.run import pretrain
+from training.interruptions import killed_at_evaluation
 
 RUN = {
     "size": "tiny", "max_length": 32, "rows_per_step": 16, "micro_tokens": 200, "evaluation_rows": 16, "dropout": 0.1,
@@ -28,10 +27,6 @@ RUN = {
 # Kernels of a GPU add in an order that may differ between runs; on the CPU, the bytes are the same.
 MOST_DIFFERENCE = {"cpu": 0.0, "cuda": 2e-3}
 TEXTS = ["w5 w6 w7", "w8", "w9 w10 w11 w12 w13 w14 w15", "w16 w17"]
-
-
-class StopError(Exception):
-    """The run was stopped."""
 
 
 def weights(run: Path) -> torch.Tensor:
@@ -52,12 +47,8 @@ def test_a_resumed_run_ends_as_a_straight_one(corpus, device, tmp_path, precisio
     settings = {**RUN, "device": device, "precision": precision, "steps": 6}
     bertsmith.pretrain(corpus, tmp_path / "straight", **settings)
 
-    def stop(step: int, values: object) -> None:
-        if step == 3:
-            raise StopError
-
-    with pytest.raises(StopError):
-        pretrain(corpus, tmp_path / "resumed", *settings_from_recipe(settings), on_evaluation=stop)
+    with killed_at_evaluation(3):
+        bertsmith.pretrain(corpus, tmp_path / "resumed", **settings)
     assert RunFolder.open(tmp_path / "resumed").last_step() == 3
     bertsmith.pretrain(corpus, tmp_path / "resumed", resume=True)
     straight, resumed = weights(tmp_path / "straight"), weights(tmp_path / "resumed")

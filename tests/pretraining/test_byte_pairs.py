@@ -23,7 +23,7 @@ from bertsmith.text.tokenizers.pipeline import PipelineTokenizer
 from bertsmith.training.pretraining.recipes import settings_from_recipe
 from bertsmith.training.pretraining.run import pretrain
 from tasks.task_samples import SPECS, examples_of
-from training.interruptions import KilledError, assert_same_files, killed_at_evaluation
+from training.interruptions import assert_same_files, killed_at_evaluation
 
 TEXT = ["Let's hang out with friends.", "We hang out at home.", "The camera hung on the wall.", "They hung it up."]
 SMALL = {"size": "tiny", "rows_per_step": 8, "max_length": 24, "device": "cpu", "precision": "fp32"}
@@ -109,8 +109,8 @@ def test_a_run_that_is_resumed_ends_with_the_same_bytes(folder: Path, tmp_path: 
     options = {"steps": 6, "save_every": 2, "evaluate_every": 2}
     straight = trained(folder, tmp_path / "straight", **options)
     settings = settings_from_recipe({**SMALL, "architecture": "openai-gpt", **options})
-    with pytest.raises(KilledError):
-        pretrain(folder / "corpus", tmp_path / "resumed", *settings, on_evaluation=killed_at_evaluation(2))
+    with killed_at_evaluation(2):
+        pretrain(folder / "corpus", tmp_path / "resumed", *settings)
     resumed = trained(folder, tmp_path / "resumed", resume=True, **options)
     assert_same_files(straight, resumed, "model.safetensors", "tokenizer.json")
 

@@ -25,7 +25,7 @@ from bertsmith.training.pretraining.settings import PretrainingDataSettings, Pre
 from bertsmith.training.pretraining.workload import Pretraining
 from corpus.samples import write_corpus
 from oracles.pretraining_oracle import MemoryDocuments
-from training.interruptions import KilledError, assert_same_files, killed_at_evaluation
+from training.interruptions import assert_same_files, killed_at_evaluation
 from training.whole_steps import assert_same_gradients, assert_same_step, whole_step
 
 WORDS = "hang out camera the a man took we they stick to let is never and with . ##s".split()
@@ -214,8 +214,8 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(corpus, tmp_path):
     run(corpus, tmp_path / "straight", **options)
     settings = {"architecture": "elmo", "size": "tiny", "rows_per_step": 8, "max_length": 24, "precision": "fp32"}
     parts = settings_from_recipe({**settings, "device": "cpu", **options})
-    with pytest.raises(KilledError):
-        pretrain(corpus, tmp_path / "broken", *parts, on_evaluation=killed_at_evaluation(3))
+    with killed_at_evaluation(3):
+        pretrain(corpus, tmp_path / "broken", *parts)
     pretrain(corpus, tmp_path / "broken", *parts, resume=True)
     assert_same_files(tmp_path / "straight", tmp_path / "broken", "model/model.safetensors")
 

@@ -20,7 +20,7 @@ from bertsmith.training.pretraining.recipes import settings_from_recipe
 from bertsmith.training.pretraining.run import pretrain
 from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from pretraining.test_run import VOCABULARY, corpus  # noqa: F401 - a fixture
-from training.interruptions import KilledError, assert_same_files, killed_at_evaluation
+from training.interruptions import assert_same_files, killed_at_evaluation
 from training.whole_steps import whole_step
 
 OBJECTIVE = "forward+backward-language-model"
@@ -115,8 +115,8 @@ def settings(**changes: object) -> tuple:
 def test_a_resumed_run_is_the_straight_run_bit_for_bit(corpus, tmp_path):  # noqa: F811
     options = {"steps": 7, "save_every": 2, "evaluate_every": 5, "sampled_pieces": 20}
     pretrain(corpus, tmp_path / "straight", *settings(**options))
-    with pytest.raises(KilledError):
-        pretrain(corpus, tmp_path / "broken", *settings(**options), on_evaluation=killed_at_evaluation(5))
+    with killed_at_evaluation(5):
+        pretrain(corpus, tmp_path / "broken", *settings(**options))
     assert (tmp_path / "broken/checkpoints/step-00000004/carried.safetensors").is_file()
     pretrain(corpus, tmp_path / "broken", *settings(**options), resume=True)
     last = "checkpoints/step-00000007"

@@ -9,10 +9,11 @@ from unittest import mock
 import pytest
 
 from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.training.loop.callbacks import Callback, callbacks
 from bertsmith.training.loop.trainer import Trainer
 
 
-class KilledError(Exception):
+class KilledError(BaseException):
     """Ends a training as if it were killed: nothing is written on the way out."""
 
 
@@ -31,14 +32,17 @@ def killed_at_step(number: int) -> Iterator[None]:
         yield
 
 
-def killed_at_evaluation(number: int) -> Callable[[int, object], None]:
-    """A function `on_evaluation` that kills the training at the evaluation of a step."""
+@contextlib.contextmanager
+def killed_at_evaluation(number: int) -> Iterator[None]:
+    """The training in the block is killed at the evaluation of a step; the block fails if it is not."""
 
-    def dies(step: int, values: object) -> None:
-        if step == number:
-            raise KilledError
+    class Killer(Callback):
+        def on_evaluation(self, step: int, values: object) -> None:
+            if step == number:
+                raise KilledError
 
-    return dies
+    with callbacks(Killer()), pytest.raises(KilledError):
+        yield
 
 
 @contextlib.contextmanager

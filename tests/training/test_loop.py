@@ -15,6 +15,7 @@ from bertsmith.base.core.progress import tell
 from bertsmith.base.core.randomness import derive
 from bertsmith.base.core.settings import to_dict
 from bertsmith.base.machine.runtime import Rank
+from bertsmith.training.loop.callbacks import Callback, callbacks
 from bertsmith.training.loop.checkpoint import checkpoint_steps, model_tensors
 from bertsmith.training.loop.guard import StopRequest
 from bertsmith.training.loop.loop import TIMES, train
@@ -241,19 +242,6 @@ def test_muon_has_a_rate_of_its_own_for_matrices(rate, wanted):
     assert Trainer(ToyWorkload(), settings, Rank(), StopRequest()).optimizer.matrix_rate == pytest.approx(wanted / 0.01)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:tensorboard", "ignore::DeprecationWarning:google")
-def test_tensorboard_files_are_written_on_request(tmp_path):
-    pytest.importorskip("tensorboard")
-    toy_run(tmp_path, ToyWorkload(), tensorboard=True)
-    assert [file.name.startswith("events") for file in (tmp_path / "tensorboard").iterdir()] == [True]
-
-
-def test_a_missing_tensorboard_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
-    with pytest.raises(ConfigError, match="pip install tensorboard"):
-        toy_run(tmp_path, ToyWorkload(), tensorboard=True)
-
-
 class ScriptedWorkload(ToyWorkload):
     """A workload whose evaluations return the given values in order, the last of which may be an interruption; `seen`
     keeps the parameters at each evaluation."""
@@ -391,16 +379,16 @@ def test_each_evaluation_is_passed_on_after_its_log_line_and_changes_nothing(tmp
     toy_run(tmp_path / "plain", plain)
     seen = []
 
-    def note(step, values):
-        line = RunFolder.open(tmp_path / "watched").metrics("evaluation")[-1]
-        assert line["step"] == step
-        assert values.items() <= line.items()
-        seen.append(step)
-        tell(f"evaluated at {step}")  # not silenced, unlike the evaluation itself
+    class Note(Callback):
+        def on_evaluation(self, step, values):
+            line = RunFolder.open(tmp_path / "watched").metrics("evaluation")[-1]
+            assert line == {"kind": "evaluation", "step": step, **values}
+            seen.append(step)
+            tell(f"evaluated at {step}")  # not silenced, unlike the evaluation itself
 
-    watched, settings = ToyWorkload(), toy_settings()
-    run = RunFolder.create(tmp_path / "watched", {"train": to_dict(settings)})
-    train(watched, settings, run, on_evaluation=note)
+    watched = ToyWorkload()
+    with callbacks(Note()):
+        toy_run(tmp_path / "watched", watched)
     lines = [RunFolder.open(tmp_path / name).metrics() for name in ("plain", "watched")]
     assert seen == [line["step"] for line in lines[0] if line["kind"] == "evaluation"]
     assert len(seen) > 2

@@ -5,9 +5,11 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from bertsmith.base.core.progress import tell_row
 from bertsmith.base.pages import html
+from bertsmith.training.loop.callbacks import Callback
 from bertsmith.training.loop.evaluations import PREFIX
 from bertsmith.training.pretraining.held_out_scores import TOP, MaskedScores
 from bertsmith.training.pretraining.ngram_baseline import CountedScores
@@ -22,15 +24,15 @@ _EXPLAINED = "loss of masked pieces on held-out text; | marks the best possible 
 Interval = tuple[float, float]
 
 
-class LiveCurve:
-    """Receives the evaluations of a run and shows them; pass it to `pretrain` as `on_evaluation`."""
+class LiveCurve(Callback):
+    """Shows the evaluations of a pre-training while it runs."""
 
     def __init__(self, page: Path, title: str) -> None:
         self.page, self.title = page, title
         self.rows: list[str] = []
         self._scale: float | None = None
 
-    def __call__(self, step: int, values: Mapping[str, float]) -> None:
+    def on_evaluation(self, step: int, values: Mapping[str, Any]) -> None:
         """Shows an evaluation."""
         loss, level = values[LOSS], values[LEVEL]
         if self._scale is None:

@@ -45,6 +45,7 @@ from bertsmith.text.tokenizers.vocabulary import MASK
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from bertsmith.text.vocabularies.learn import learn_vocabulary
 from bertsmith.training.loop.budget import BudgetError
+from bertsmith.training.loop.callbacks import callbacks
 from bertsmith.training.loop.loop import TrainResult
 from bertsmith.training.pretraining.held_out_scores import HeldOutRows
 from bertsmith.training.pretraining.ngram_baseline import CountedScores, NgramBaseline
@@ -218,7 +219,8 @@ def _train(out: Path, minutes: float, seed: int) -> TrainResult:
             "seed": seed,
         }
     )
-    return pretrain(out / "corpus", out / "run", *settings, on_evaluation=LiveCurve(out / "report.html", TITLE))
+    with callbacks(LiveCurve(out / "report.html", TITLE)):
+        return pretrain(out / "corpus", out / "run", *settings)
 
 
 def _classifier(out: Path, minutes: float, elapsed: float, trained: TrainResult, seed: int) -> ClassifierResult:

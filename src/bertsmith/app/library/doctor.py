@@ -30,6 +30,8 @@ EXTRAS: Mapping[str, str] = {
     "words": "word vectors trained by compiled code, several times as fast",
     "minilm": "all-MiniLM-L6-v2, an encoder stronger than the starter",
     "tensorboard": "TensorBoard files of a training",
+    "mlflow": "trainings in MLflow",
+    "wandb": "trainings in Weights & Biases",
     "hdf5": "the published files of ELMo",
     "excel": "tables in .xlsx files",
     "chinese": "whole Chinese words for masks",

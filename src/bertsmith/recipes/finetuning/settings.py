@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from bertsmith.base.core.parameters import optional
 from bertsmith.base.core.settings import (
     RECIPES,
     help_field,
@@ -20,7 +21,7 @@ from bertsmith.base.core.settings import (
 from bertsmith.models.heads.head_spec import LIST_OBJECTIVES
 from bertsmith.models.heads.vector_forms import DENSE, VECTOR_FORMS
 from bertsmith.models.parts.head_inputs import APART, CONCAT, READERS, READS
-from bertsmith.training.loop.settings import TrainSettings
+from bertsmith.training.loop.settings import TENSORBOARD, TRACK, TrainSettings
 
 ULMFIT = "ulmfit"
 SETFIT = "setfit"
@@ -391,7 +392,8 @@ class RecipeSettings:
     log_every: int = help_field(10, "steps between log lines in metrics.jsonl")
     save_every: int | None = help_field(None, "steps between checkpoints [by time only]")
     save_minutes: float | None = help_field(5.0, "minutes between checkpoints")
-    tensorboard: bool = help_field(False, "also write TensorBoard files (needs the package tensorboard)")
+    track: str | None = optional(None, TRACK)
+    tensorboard: bool = optional(False, TENSORBOARD)
 
     def __post_init__(self) -> None:
         require_limits(self)

@@ -37,6 +37,7 @@ _PLAIN = {"device", "precision", "micro_tokens", "baselines", "seed"} | {
     "log_every",
     "save_every",
     "save_minutes",
+    "track",
     "tensorboard",
 }
 _RATE_TIMES_WIDTH = 0.0154  # peak learning rate times width: 2e-5 for a width of 768

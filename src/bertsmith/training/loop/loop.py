@@ -23,7 +23,7 @@ from bertsmith.training.loop.checkpoint import take_whole
 from bertsmith.training.loop.clock import Clock
 from bertsmith.training.loop.guard import StepAbandoned, StopRequest, require_trained
 from bertsmith.training.loop.log import TIMES, MetricsLog
-from bertsmith.training.loop.result import OnEvaluation, TrainResult, WriteModel, written
+from bertsmith.training.loop.result import TrainResult, WriteModel, written
 from bertsmith.training.loop.run_folder import RunFolder
 from bertsmith.training.loop.schedule import learning_rate
 from bertsmith.training.loop.settings import TrainSettings
@@ -31,7 +31,7 @@ from bertsmith.training.loop.state import TrainingState
 from bertsmith.training.loop.trainer import Trainer
 from bertsmith.training.loop.workload import StepPlan, Workload
 
-__all__ = ["TIMES", "OnEvaluation", "StepPlan", "TrainResult", "Workload", "WriteModel", "train"]
+__all__ = ["TIMES", "StepPlan", "TrainResult", "Workload", "WriteModel", "train"]
 
 
 def train(
@@ -41,7 +41,6 @@ def train(
     *,
     rank: Rank | None = None,
     write_model: WriteModel | None = None,
-    on_evaluation: OnEvaluation | None = None,
     clock: Clock | None = None,
     label: str = "training",
 ) -> TrainResult:
@@ -50,7 +49,6 @@ def train(
     Args:
         workload: the model, on its device, and the work. Its model is trained in place.
         write_model: called by rank 0 at the end, with the folder RUN/model and the result.
-        on_evaluation: called by rank 0 after each evaluation, with the completed steps and the values, as logged.
         clock: counts a budget in minutes, from the moment when the caller made it; by default wall-clock time.
         label: what the progress of the steps is called, such as which of several trainings this is.
 
@@ -71,11 +69,11 @@ def train(
         workload.model.train()
         trainer = Trainer(workload, settings, rank, stop)
         held.enter_context(_refusals(run, rank))
-        log = MetricsLog(run, settings.tensorboard and rank.index == 0)
-        held.callback(log.close)
+        log = held.enter_context(MetricsLog(run, settings.trackers, is_first=rank.index == 0))
 
         # The newest checkpoint, or step 0; the number of steps, after timing a few for a budget in minutes.
-        state = TrainingState(trainer, run, log, clock, on_evaluation)
+        state = TrainingState(trainer, run, log, clock)
+        log.start(state.position.step, int(run.resolved.get("steps", 0)) or settings.steps)
         state.fix_budget()
         warmup = settings.warmup(state.pace.planned)
         if settings.evaluate_at_start or state.position.step:
@@ -142,6 +140,7 @@ def train(
         if write_model is not None:
             take_whole(workload.model, run.path, rank)
             distributed.on_first_rank(lambda: written(write_model, run.model, result), rank)
+        log.result = result
         return result
 
 

@@ -1,4 +1,4 @@
-"""What a training run returns, and the functions that receive it on the way."""
+"""What a training run returns, and the function that writes its model."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -44,4 +44,3 @@ def written(write_model: "WriteModel", folder: Path, result: TrainResult) -> Non
 
 
 WriteModel = Callable[[Path, TrainResult], None]
-OnEvaluation = Callable[[int, Mapping[str, float]], None]

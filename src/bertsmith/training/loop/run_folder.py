@@ -9,7 +9,7 @@
         checkpoints/        step-00000100/ ...
         best-00000100.safetensors   on request, the parameters with the best held-out value, by their step
         model/              the resulting model folder, written by the caller
-        tensorboard/        on request
+        tensorboard/, wandb/    on request
         continued/, teacher/, start/, first-stage/, folds/   what comes before the run, see `PREPARED`
 
 After a crash the log is cut back to the checkpoint from which the run resumes, so in the end it is the log of an
@@ -72,7 +72,14 @@ _DIGITS = 12  # of a digest in a message
 _RESUME = "free some space or make the folder writable, and resume"
 BEST_FILE, BEST_FILES = "best-{step:08d}.safetensors", "best-*.safetensors"
 # What is read of the record and of its resolved settings, see `misfit`.
-_RECORD: dict[str, Any] = {"settings": {}, "digests?": {}, "versions?": {}, "machine?": {}, "resolved?": {}}
+_RECORD: dict[str, Any] = {
+    "settings": {},
+    "digests?": {},
+    "versions?": {},
+    "machine?": {},
+    "resolved?": {},
+    "tracked?": {"*": str},
+}
 _RESOLVED = {"steps": int, "evaluate_every": int, "replanned?": str, "*": float}
 
 
@@ -200,6 +207,17 @@ class RunFolder:
         self.record["resolved"] = dict(values)
         self._write_record()
 
+    @property
+    def tracked(self) -> dict[str, str]:
+        """The names that trackers gave the run, by tracker."""
+        return dict(self.record.get("tracked", {}))
+
+    def track(self, tracker: str, name: str) -> None:
+        """Records the name that a tracker gave the run."""
+        if self.tracked.get(tracker) != name:
+            self.record["tracked"] = {**self.tracked, tracker: name}
+            self._write_record()
+
     def _write_record(self) -> None:
         try:
             write_json(self.path / SETTINGS_FILE, self.record)
@@ -303,7 +321,7 @@ class RunFolder:
         The folder of a run that is locked is removed together with its lock, see `locks.locked_folder`.
         """
         self.clear()
-        for path in (self.checkpoints, self.path / "tensorboard"):
+        for path in (self.checkpoints, self.path / "tensorboard", self.path / "wandb"):
             shutil.rmtree(path, ignore_errors=True)
         for name in (SETTINGS_FILE, REQUEST_FILE, METRICS_FILE):
             (self.path / name).unlink(missing_ok=True)

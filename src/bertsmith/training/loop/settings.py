@@ -1,9 +1,12 @@
 """Training settings, independent of what is trained."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bertsmith.base.core.parameters import optional
 from bertsmith.base.core.progress import counted
 from bertsmith.base.core.settings import (
+    Help,
     help_field,
     require,
     require_known,
@@ -18,6 +21,14 @@ from bertsmith.training.loop.schedule import SCHEDULES
 OPTIMIZER_NAMES = ("adam", "lamb", "muon", "nt-asgd")
 MUON_RATE = 0.02
 
+TRACKER_NAMES = ("tensorboard", "mlflow", "wandb")  # the classes are in `trackers.py`
+TRACK = Help(
+    "also send the log to a tracker: tensorboard (files in RUN/tensorboard), mlflow[:URI] (where MLflow is configured "
+    "to track, by default mlflow.db in this folder) or wandb[:PROJECT] (without a project offline, in RUN/wandb)",
+    metavar="NAME[:DESTINATION]",
+)
+TENSORBOARD = Help("the same as --track tensorboard, which it can be added to")
+
 BUDGETS = ("steps", "tokens", "minutes")
 
 # These may change when a run is resumed: they affect what is written, not what is learned.
@@ -28,6 +39,7 @@ MAY_CHANGE_ON_RESUME = (
     "save_every",
     "save_minutes",
     "keep_checkpoints",
+    "track",
     "tensorboard",
     "shard",
     "activation_checkpointing",
@@ -96,7 +108,8 @@ class TrainSettings:
     save_every: int | None = help_field(None, "steps between checkpoints; default: only by time")
     save_minutes: float | None = help_field(10.0, "minutes between checkpoints")
     keep_checkpoints: int = help_field(2, "number of checkpoints to keep")
-    tensorboard: bool = help_field(False, "also write TensorBoard files (needs the package tensorboard)")
+    track: str | None = optional(None, TRACK)
+    tensorboard: bool = optional(False, TENSORBOARD)
 
     def __post_init__(self) -> None:
         budgets = [name for name in BUDGETS if getattr(self, name) is not None]
@@ -129,10 +142,18 @@ class TrainSettings:
         require_number("seed", self.seed, least=0)
         for name, known in (("schedule", SCHEDULES), ("optimizer", OPTIMIZER_NAMES)):
             require_known(name, getattr(self, name), known)
+        if self.track is not None:
+            require_known("tracker", self.track.partition(":")[0], TRACKER_NAMES)
         require_limits(self)
         if self.steps is not None:
             self.warmup(self.steps)
         require_number("warmup_steps", self.warmup_steps, least=0)
+
+    @property
+    def trackers(self) -> Sequence[str]:
+        """The trackers, each once, as NAME or NAME:DESTINATION."""
+        named = [] if self.track is None else [self.track]
+        return list(dict.fromkeys(["tensorboard", *named] if self.tensorboard else named))
 
     def pace(self, steps: int) -> Pace:
         """The pace of a run that was planned with this number of steps."""

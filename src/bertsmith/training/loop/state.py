@@ -19,7 +19,7 @@ from bertsmith.training.loop.evaluations import PREFIX, Evaluations
 from bertsmith.training.loop.guard import LossGuard, of_process, too_many_skipped
 from bertsmith.training.loop.log import OPERATIONS, SECONDS, TOKENS, MetricsLog, speed
 from bertsmith.training.loop.pace import Pace
-from bertsmith.training.loop.result import OnEvaluation, TrainResult
+from bertsmith.training.loop.result import TrainResult
 from bertsmith.training.loop.run_folder import RunFolder
 from bertsmith.training.loop.trainer import StepOutcome, Trainer
 from bertsmith.training.loop.workload import StepPlan
@@ -39,10 +39,8 @@ class TrainingState:
         deadline: the end of a budget in minutes.
     """
 
-    def __init__(
-        self, trainer: Trainer, run: RunFolder, log: MetricsLog, clock: Clock, on_evaluation: OnEvaluation | None
-    ) -> None:
-        self.trainer, self.run, self.log, self.clock, self.on_evaluation = trainer, run, log, clock, on_evaluation
+    def __init__(self, trainer: Trainer, run: RunFolder, log: MetricsLog, clock: Clock) -> None:
+        self.trainer, self.run, self.log, self.clock = trainer, run, log, clock
         self.settings, self.rank = trainer.settings, trainer.rank
         self.first = self.rank.index == 0
         # Of a divided model no process can save without the others.
@@ -239,9 +237,9 @@ class TrainingState:
         self.saved_step, self.last_saved = self.position.step, time.monotonic()
 
     def evaluate_if_due(self, *, silently: bool = False) -> None:
-        """Evaluates after the first, the last and every `evaluate_every`-th step."""
+        """Evaluates after the first, the last and every `evaluate_every`-th step, and where a callback stops."""
         step = self.position.step
-        if step in (0, self.pace.steps) or step % self.evaluate_every == 0:
+        if step in (0, self.pace.steps) or step % self.evaluate_every == 0 or self.is_stopped():
             self._evaluate(silently=silently)
             self.trainer.workload.note_evaluations(self.evaluations.until(step))
             optimizer = self.trainer.optimizer
@@ -262,18 +260,18 @@ class TrainingState:
             is_best = position.step and self.evaluations.best_step() == position.step
             if distributed.from_first_rank(float(is_best), self.rank):
                 self.run.save_best(self.trainer.trained, position.step, self.rank)
-        if not self.first:
-            return
-        if values:
+        if self.first and values:
             line = {"tokens": position.tokens, **values, "seconds": round(self.clock.seconds, 3)}
             self.log.write("evaluation", position.step, line)
-        if self.on_evaluation is not None:
-            self.on_evaluation(position.step, values)
+
+    def is_stopped(self) -> bool:
+        """Whether a callback asked for the end; rank 0 decides for all."""
+        return self.log.may_stop and distributed.from_first_rank(float(self.log.is_stopped), self.rank) > 0
 
     def out_of_patience(self) -> bool:
-        """Whether `patience` evaluations have passed since the best one; rank 0 decides for all."""
-        if self.settings.patience is None:
-            return False
+        """Whether `patience` evaluations have passed since the best one, or a callback asked for the end."""
+        if (stopped := self.is_stopped()) or self.settings.patience is None:
+            return stopped
         spent = float(self.evaluations.since_best() >= self.settings.patience)
         return distributed.from_first_rank(spent, self.rank) > 0
 

@@ -31,7 +31,7 @@ from bertsmith.text.corpus.manifest import MANIFEST
 from bertsmith.text.corpus.shards import Corpus
 from bertsmith.text.corpus.streamed import StreamedCorpus
 from bertsmith.training.loop.clock import BY_PROCESSOR, Clock
-from bertsmith.training.loop.loop import OnEvaluation, TrainResult, train
+from bertsmith.training.loop.loop import TrainResult, train
 from bertsmith.training.loop.run import Run
 from bertsmith.training.loop.run_folder import PREPARED, RunFolder
 from bertsmith.training.loop.settings import BUDGETS, TrainSettings
@@ -67,7 +67,6 @@ def pretrain(
     training: TrainSettings,
     *,
     resume: bool = False,
-    on_evaluation: OnEvaluation | None = None,
     teaching: Teaching | None = None,
     by_processor: bool = False,
     request: Request | None = None,
@@ -142,7 +141,6 @@ def pretrain(
             run.folder,
             rank=run.rank,
             write_model=write_model,
-            on_evaluation=on_evaluation,
             clock=clock,
         )
         run.on_first_rank(lambda: write_report([run.path]))
