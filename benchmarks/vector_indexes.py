@@ -16,6 +16,9 @@ from it. Memory is that of the process without pages of files, the largest of te
 
 With --texts and --model, `bertsmith index` is timed as a command with each of its stages, and then searches of the
 index by words and by vectors: the first eight words of --queries of the texts, one by one, without the model's time.
+
+With --tokens INDEX and --texts QUERIES, a text a line, an index of vectors of tokens is searched for the queries one by
+one, by the centroids and exactly. Recall is the share of the 10 best rows of the exact search.
 """
 
 import argparse
@@ -47,6 +50,7 @@ STAGES = ("reading:", "words:", "vectors:")
 Search = Callable[[np.ndarray], np.ndarray]
 NOISE = 0.67  # of the length of a vector; rows of the same vector have a cosine of about 1 / (1 + NOISE ** 2) = 0.69
 HUNDRED_MILLION = 10**8
+PARTS_OF_TOKENS = ("tokens.npy", "tokens-cells*")
 
 
 def cells(vectors: np.ndarray, folder: Path, threads: int) -> tuple[float, list[tuple[str, Search]]]:
@@ -395,6 +399,45 @@ def of_searches(folder: Path, queries: int) -> dict[str, Any]:
     return result
 
 
+def of_tokens(folder: Path, texts: Path, queries: int) -> dict[str, Any]:
+    """How fast an index of vectors of tokens is searched by centroids and exactly, and what the first way finds."""
+    from bertsmith.app.library.index_models import index_embedders
+    from bertsmith.inference.indexes.index import Index
+    from bertsmith.inference.search.request import TOKENS
+    from bertsmith.inference.search.token_search import query_tokens
+
+    index = Index(folder).by(TOKENS)
+    asked = query_tokens(
+        texts.read_text(encoding="utf-8").splitlines()[:queries],
+        index_embedders(index, [TOKENS], [], {"device": "cpu"})[TOKENS],
+    )
+    stored = sum(len(np.load(file, mmap_mode="r")) for file in folder.glob("segment-*/tokens.npy"))
+    files = {part: sum(file.stat().st_size for file in folder.glob(f"segment-*/{part}")) for part in PARTS_OF_TOKENS}
+    result: dict[str, Any] = {
+        "texts": len(index.ids),
+        "tokens": stored,
+        "bytes_a_token": {part: round(size / stored, 1) for part, size in files.items()},
+        "compared": [each.compared for each in index.manifest.segments],
+        "recall_on_rows": round(index.manifest.recall, 3),
+        "queries": len(asked),
+    }
+    lowest = np.empty(0)
+    for name, searched in (("exactly", index.narrowed(exact=True)), ("by centroids", index)):
+        times, scores, before = [], [], own_bytes(os.getpid())
+        for number in range(len(asked)):
+            started = time.process_time()
+            ranking = searched.search(asked.select(np.array([number])), TOP)
+            times.append(time.process_time() - started)
+            scores.append(ranking.scores[0])
+        lowest = lowest if len(lowest) else np.array(scores)[:, -1]
+        result[name] = {
+            "processor_milliseconds": {str(q): round(1000 * float(np.quantile(times, q)), 1) for q in (0.5, 0.99)},
+            "memory_mib": round((own_bytes(os.getpid()) - before) / 2**20, 1),
+            "recall_at_10": round(float(np.mean(np.array(scores) >= lowest[:, None] - 1e-4)), 4),
+        }
+    return result
+
+
 def _size(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
@@ -425,10 +468,20 @@ def main() -> None:
     parser.add_argument("--model")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--noisy-rows", type=int, help="build an index of that many rows, vectors with noise")
+    parser.add_argument(
+        "--tokens", type=Path, help="with --texts: search this index of vectors of tokens, nothing else"
+    )
     parser.add_argument("--index", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--start", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.tokens is not None:
+        described = machine()
+        result = of_tokens(options.tokens, options.texts, options.queries)
+        print(result)
+        name = f"vector_indexes_tokens_{machine_label(described)}.json"
+        write_json(options.out or RESULTS / name, {"machine": described, "threads": 1, "tokens": result})
+        return
     with tempfile.TemporaryDirectory() as folder:
         if options.vectors is None:
             options.vectors = Path(folder) / "vectors.npy"

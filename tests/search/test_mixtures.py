@@ -9,7 +9,6 @@ import pytest
 
 from bertsmith import build_index, search_passages
 from bertsmith.base.core.errors import BertsmithError
-from bertsmith.inference.indexes import index as indexes
 from bertsmith.inference.indexes.index import Index
 from bertsmith.inference.search.passages import TextSet
 from bertsmith.inference.search.rankings import BY_SCORES, Ranking, best, fused
@@ -82,19 +81,11 @@ def test_scores_are_scaled_before_they_are_added() -> None:
     assert fused([alone, alone], 1, BY_SCORES).row(0) == [(0, 2.0)]
 
 
-def test_vectors_of_tokens_score_what_others_find_in_a_large_index(
-    index: Path, models: Sequence[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_vectors_of_tokens_in_an_index_re_rank_what_another_search_finds(index: Path, models: Sequence[Path]) -> None:
     everything = scores_of(index, by=["tokens"])
-    monkeypatch.setattr(indexes, "LEAST_ROWS", 10)
-    words = scores_of(index, by=["words"], top=4)
-    assert scores_of(index, by=["tokens"], exact=True) == everything
-    with pytest.raises(BertsmithError, match="another search besides tokens"):
-        scores_of(index, by=["tokens"])
-    both = scores_of(index, by=["words", "tokens"], depth=4)
     again = scores_of(index, by=["words"], depth=4, rerank=models[2])
-    for number, candidates in enumerate(words):
-        assert both[number].keys() == again[number].keys() == candidates.keys()
+    for number, candidates in enumerate(scores_of(index, by=["words"], top=4)):
+        assert again[number].keys() == candidates.keys()
         assert again[number] == pytest.approx({id: everything[number][id] for id in candidates}, rel=1e-5)
 
 

@@ -160,6 +160,14 @@ def test_all_kinds_of_vectors_are_searched_extended_and_re_ranked(
         assert [hit["score"] for hit in result["passages"]] == pytest.approx([score for score, _ in best], abs=1e-5)
 
 
+def test_an_index_of_vectors_of_tokens_alone_is_served(others: list[Path], tmp_path: Path) -> None:
+    folder = tmp_path / "films"
+    build_index(file_of_records(tmp_path / "texts.jsonl", ROWS[:4]), folder, model=others[1])
+    added, several = ask(folder, ("/index/add", {"rows": ROWS[4:]}), ("/search", {"queries": QUERIES}))
+    assert added.json["changes"][0]["rows"] == 5, added
+    require_same(several.json["results"], results_of(folder, QUERIES))
+
+
 def test_vectors_are_searched_as_their_texts(folder: Path, model: Path) -> None:
     vectors = load(model, device="cpu").embed(QUERIES)
     texts, numbers = ask(

@@ -8,12 +8,12 @@ from typing import Any
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.inference.indexes.index import Index
 from bertsmith.inference.indexes.request import CompactIndexRequest, IndexRequest
-from bertsmith.inference.indexes.second_stage import IndexTokens
 from bertsmith.inference.indexes.segment import VectorsRecord
 from bertsmith.inference.search.cells import rows_within
 from bertsmith.inference.search.index import Vectors, kind_of, maker_of, query_vectors
 from bertsmith.inference.search.request import BY_WORDS, DENSE, TOKENS, VECTORS, WORDS, named
 from bertsmith.inference.search.retrieval import TextSearch, VectorSearch
+from bertsmith.inference.search.token_search import query_tokens
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.loading import late_folder, load_embedder, load_token_embedder
 from bertsmith.inference.vectors.token_embedder import TokenEmbedder
@@ -114,7 +114,7 @@ def search_by_kind(
         return VectorSearch(index, lambda _: asked)
     assert embedder is not None, "it is loaded"
     if isinstance(embedder, TokenEmbedder):
-        return IndexTokens(index, embedder)
+        return VectorSearch(index, functools.partial(query_tokens, embedder=embedder))
     return VectorSearch(index, functools.partial(query_vectors, embedder=embedder.for_queries(prompt)))
 
 

@@ -7,9 +7,9 @@ import contextlib
 import dataclasses
 import functools
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -35,10 +35,11 @@ from bertsmith.inference.indexes.index import Index, Manifest
 from bertsmith.inference.indexes.recipe import new_vectors
 from bertsmith.inference.indexes.request import IndexRequest
 from bertsmith.inference.indexes.rows import ID, TEXT
+from bertsmith.inference.indexes.second_stage import IndexTokens
 from bertsmith.inference.search.index import Vectors
 from bertsmith.inference.search.passages import Record, TextSet, row_records
 from bertsmith.inference.search.rankings import BY_RANKS, Ranking, best
-from bertsmith.inference.search.request import DENSE, DEPTH, MANIFEST, TOKENS, VECTORS, WORDS, RetrievalRequest
+from bertsmith.inference.search.request import DENSE, DEPTH, MANIFEST, SPARSE, TOKENS, VECTORS, WORDS, RetrievalRequest
 from bertsmith.inference.search.retrieval import Retriever, TextSearch, VectorSearch, names_of
 from bertsmith.inference.vectors.embedder import NO_PROMPT, Embedder
 from bertsmith.inference.vectors.token_embedder import TokenEmbedder
@@ -196,7 +197,7 @@ class OpenIndex:
             else:
                 searches[name] = search_by_kind(index, kind, self._queries[kind])
         is_reranked = reranker is not None and _has_tokens_of(index, reranker)
-        scorer: Any = search_by_kind(index, TOKENS, self._queries[TOKENS]) if is_reranked else None
+        scorer = IndexTokens(index, cast("TokenEmbedder", self._queries[TOKENS])) if is_reranked else None
         retriever = Retriever(passages=_passages(index), searches=searches, scorer=scorer, depth=depth, fuse=fuse)
         ranking = retriever.rank(texts, list(kinds), top if is_reranked or reranker is None else depth)
         rows = range(len(queries))
@@ -344,12 +345,6 @@ def open_index(
     path = Path(folder)
     index = Index(path)
     kinds = list(index.manifest.vectors)
-    require(
-        kinds != [TOKENS],
-        expected="an index of dense or sparse vectors",
-        found=f"only those of tokens in '{path}'",
-        fix="search it with `bertsmith search`",
-    )
     embedder = next((each for each in map(functools.partial(_as_in, index), models) if each is not None), None)
     if embedder is not None and not index.manifest.vectors[DENSE].made_of:
         warn(
@@ -369,9 +364,9 @@ def open_index(
     )
 
 
-def _reading_kind(kinds: Iterable[str]) -> str:
+def _reading_kind(kinds: Container[str]) -> str:
     """The kind of vectors whose model reads the texts of a request."""
-    return DENSE if DENSE in (known := list(kinds)) else next(kind for kind in known if kind != TOKENS)
+    return next(kind for kind in (DENSE, SPARSE, TOKENS) if kind in kinds)
 
 
 def _as_in(index: Index, model: Model) -> Embedder | None:

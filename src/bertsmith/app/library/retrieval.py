@@ -125,7 +125,7 @@ def compare_searches(request: ScoreSearchesRequest) -> SearchComparison:
     retriever = _retriever(request, kinds_of(request)).remembering()
     passages = _with_ids_of(judged, retriever.passages)
     tell_unjudged(queries, passages, judged)
-    groups = {" + ".join(kinds): kinds for kinds in mixtures(list(retriever.searches)) if retriever.can_search(kinds)}
+    groups = {" + ".join(kinds): kinds for kinds in mixtures(list(retriever.searches))}
     first = retriever.of_groups(queries.texts, groups, max(DEPTH, request.depth))
     rankings = {(tuple(groups[name]), False): shortened(ranking, DEPTH) for name, ranking in first.items()}
     if retriever.scorer is not None:
@@ -314,7 +314,7 @@ def _scorer(request: RetrievalRequest, index: Index | None) -> Scorer | SecondSt
         embedder = load_token_embedder(late, **request.values(ComputeSettings))
         is_stored = index is not None and TOKENS in index.manifest.vectors and not differences(index, embedder, TOKENS)
         tell(f"re-ranked by the vectors of tokens{' in the index' if is_stored else ''}")
-        return IndexTokens(index.by(TOKENS), embedder) if index is not None and is_stored else TokenScorer(embedder)
+        return IndexTokens(index, embedder) if index is not None and is_stored else TokenScorer(embedder)
     predictor = load_predictor(request.rerank, early=True, **request.values(ComputeSettings))
     scorer = PairScorer(said_weak(predictor, request.rerank))
     tell(f"re-ranked by {f'the probability of {scorer.label!r}' if scorer.label else 'the number it predicts'}")

@@ -30,7 +30,7 @@ from bertsmith.inference.indexes.filters import conditions
 from bertsmith.inference.indexes.rows import ID, TEXT
 from bertsmith.inference.indexes.segment import Segment, SegmentRecord, VectorsRecord
 from bertsmith.inference.indexes.words import IndexWords
-from bertsmith.inference.search.cells import LEAST_ROWS, RECALL
+from bertsmith.inference.search.cells import RECALL
 from bertsmith.inference.search.postings import TextColumn
 from bertsmith.inference.search.rankings import Ranking, merged, no_rows
 from bertsmith.inference.search.request import BUILDING, DENSE, MANIFEST, SPARSE, TOKENS, WORDS
@@ -43,6 +43,7 @@ SEGMENT_SHAPE = {
     "removed": str,
     "num_removed": int,
     "probes": int,
+    "compared?": int,
     "recall": float,
     "parts": [str],
 }
@@ -130,7 +131,7 @@ class Manifest:
 
 def record_of(values: Mapping[str, Any]) -> SegmentRecord:
     """The record of a segment in a file of its index."""
-    names = [field.name for field in dataclasses.fields(SegmentRecord)]
+    names = [field.name for field in dataclasses.fields(SegmentRecord) if field.name in values]
     return SegmentRecord(**{**{name: values[name] for name in names}, "parts": tuple(values["parts"])})
 
 
@@ -199,7 +200,7 @@ class Index:
         count = len(queries) if isinstance(queries, TokenMatrix) else queries.shape[0]
         return merged([no_rows(count), *rankings], [0, *self._starts], top)
 
-    def token_scores(self, query: TokenMatrix, rows: Sequence[int]) -> npt.NDArray[np.float32]:
+    def token_scores(self, query: TokenMatrix, rows: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """The scores of some rows, ascending, for one query by vectors of tokens, float32 [rows]."""
         numbers = np.asarray(rows, dtype=np.int64)
         borders = np.searchsorted(numbers, [*self._starts, len(self.ids)])
@@ -229,11 +230,6 @@ class Index:
     def columns(self, row: int) -> dict[str, str | None]:
         """The values of a row besides id and text, by column."""
         return {name: self.table[name][row].as_py() for name in self.manifest.columns}
-
-    @property
-    def compares_all(self) -> bool:
-        """Whether a search compares all rows: they are few, or that was asked for."""
-        return self._exact or len(self.ids) < LEAST_ROWS
 
 
 def _opened(folder: Path, earlier: Sequence[Segment]) -> tuple[FileState, Manifest, list[Segment]]:

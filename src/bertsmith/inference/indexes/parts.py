@@ -14,11 +14,18 @@ from bertsmith.base.core.errors import NotFiniteError
 from bertsmith.base.core.progress import Progress, counted, tell, warn
 from bertsmith.base.storage.arrays import load_array
 from bertsmith.base.storage.files import atomic_file
+from bertsmith.inference.indexes import token_vectors
 from bertsmith.inference.indexes.rows import TEXT, Rows, refused_if_damaged
 from bertsmith.inference.indexes.segment import Ints, Segment, SegmentRecord, VectorsRecord
 from bertsmith.inference.indexes.segment_vectors import VECTORS
 from bertsmith.inference.indexes.sparse_vectors import SPARSE_VECTORS, TERMS, write_terms
-from bertsmith.inference.indexes.token_vectors import CODER, TOKEN_VECTORS
+from bertsmith.inference.indexes.token_vectors import (
+    CODER,
+    TOKEN_CELLS,
+    TOKEN_VECTORS,
+    TokenVectors,
+    write_token_cells,
+)
 from bertsmith.inference.indexes.words import has_words, write_words
 from bertsmith.inference.search.cells import CELLS, LEAST_ROWS, SEED, Cells, has_faiss, write_cells
 from bertsmith.inference.search.postings import TextColumn
@@ -181,7 +188,8 @@ def searchable(folder: Path, record: SegmentRecord, recall: float) -> SegmentRec
     if SPARSE in record.parts and not (folder / record.name / f"{TERMS}.arrow").exists():
         tell(f"{record.name}: terms of {counted(record.rows, 'vector')}")
         write_terms(folder / record.name)
-    return _with_cells(folder, record, recall) if DENSE in record.parts else record
+    record = _with_cells(folder, record, recall) if DENSE in record.parts else record
+    return _with_token_cells(folder, record, recall) if TOKENS in record.parts else record
 
 
 def _with_cells(folder: Path, record: SegmentRecord, recall: float) -> SegmentRecord:
@@ -203,7 +211,21 @@ def _with_cells(folder: Path, record: SegmentRecord, recall: float) -> SegmentRe
     return dataclasses.replace(record, probes=tuning.probes, recall=tuning.recall)
 
 
+def _with_token_cells(folder: Path, record: SegmentRecord, recall: float) -> SegmentRecord:
+    """The record of a segment whose vectors of tokens are found by their centroids, if it is large."""
+    if record.rows < token_vectors.LEAST_ROWS:
+        return record
+    vectors = TokenVectors(folder / record.name, record.rows)
+    if not (folder / record.name / f"{TOKEN_CELLS}.arrow").exists():
+        tell(f"{record.name}: centroids of the tokens of {counted(record.rows, 'text')}")
+        write_token_cells(folder / record.name, vectors)
+    compared = TokenVectors(folder / record.name, record.rows, 1).tuned(recall, SEED)
+    tell(f"{record.name}: {compared.probes:,} compared texts have {compared.recall:.1%} of the 10 nearest by tokens")
+    return dataclasses.replace(record, compared=compared.probes, recall=min(record.recall, compared.recall))
+
+
 def is_whole(record: SegmentRecord) -> bool:
-    """Whether a segment has words, and cells unless it can have none."""
+    """Whether a segment has words, and what its vectors are searched by unless it can have none."""
     has_cells = DENSE not in record.parts or record.probes > 0 or record.rows < LEAST_ROWS or not has_faiss()
-    return WORDS in record.parts and has_cells
+    has_tokens = TOKENS not in record.parts or record.compared > 0 or record.rows < token_vectors.LEAST_ROWS
+    return WORDS in record.parts and has_cells and has_tokens

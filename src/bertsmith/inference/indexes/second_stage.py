@@ -1,4 +1,4 @@
-"""The search of an index by vectors of tokens, which compares what other searches find if the index is large.
+"""Results of a search that are ranked again by the vectors of tokens in an index.
 
 Letters: Q queries, k ranked rows.
 """
@@ -9,34 +9,25 @@ import numpy as np
 
 from bertsmith.inference.indexes.index import Index
 from bertsmith.inference.search.rankings import NO_PASSAGE, Ranking, best, joined
-from bertsmith.inference.search.retrieval import VectorSearch
 from bertsmith.inference.search.token_search import query_tokens
 from bertsmith.inference.vectors.token_embedder import TokenEmbedder
 
 
-class IndexTokens(VectorSearch):
-    """The search of an index by vectors of tokens, see `SecondStage`.
+class IndexTokens:
+    """The vectors of tokens of an index, which rank results again, see `SecondStage`.
 
     Args:
-        index: searched by that kind of vectors.
         embedder: gives those of queries.
     """
 
     def __init__(self, index: Index, embedder: TokenEmbedder) -> None:
-        super().__init__(index, lambda queries: query_tokens(queries, embedder))
-        self._rows = index
+        self._index, self._embedder = index, embedder
 
-    @property
-    def reads_all(self) -> bool:
-        """Whether a search compares all rows: they are few, or that was asked for."""
-        return self._rows.compares_all
-
-    def among(self, queries: Sequence[str], candidates: Sequence[Ranking], top: int) -> Ranking:
+    def again(self, queries: Sequence[str], ranking: Ranking, top: int) -> Ranking:
         """See `SecondStage`."""
-        asked, parts = self.vectors(queries), []
+        asked, parts = query_tokens(queries, self._embedder), []
         for number in range(len(queries)):
-            rows = np.unique(np.concatenate([each.places[number] for each in candidates]))
-            rows = rows[rows != NO_PASSAGE]
-            scores = self._rows.token_scores(asked.select(np.array([number])), rows)
+            rows = np.sort(ranking.places[number][ranking.places[number] != NO_PASSAGE])
+            scores = self._index.token_scores(asked.select(np.array([number])), rows)
             parts.append(best(scores[None], top, rows[None]))
         return joined(parts)

@@ -37,7 +37,9 @@ class SegmentRecord:
         removed: the file of the removed rows in the folder; "" if there are none.
         num_removed: their number.
         probes: of dense vectors, how many cells a search reads; 0 if all rows are compared.
-        recall: the share of the nearest rows that this finds, see `Tuning`; 1 if all rows are compared.
+        compared: of vectors of tokens, how many rows a search compares for the 10 nearest; 0 for all.
+        recall: the share of the nearest rows that this finds, see `Tuning`, by the worse of both; 1 if all rows are
+            compared.
         parts: what it has besides its rows: WORDS, and kinds of vectors.
     """
 
@@ -46,6 +48,7 @@ class SegmentRecord:
     removed: str = ""
     num_removed: int = 0
     probes: int = 0
+    compared: int = 0
     recall: float = 1.0
     parts: tuple[str, ...] = ()
 
@@ -125,7 +128,7 @@ class Segment:
         if kind == SPARSE:
             return SparseVectors(folder, rows, is_searched=is_searched)
         if kind == TOKENS:
-            return TokenVectors(folder, rows)
+            return TokenVectors(folder, rows, self.record.compared if is_searched else 0)
         raise ValueError(f"vectors of an unknown kind, {kind!r}")
 
     def numbers(self) -> Ints:

@@ -13,6 +13,7 @@ import bisect
 import dataclasses
 import importlib.util
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ _OF_CODES = 100_000  # the most rows from which faiss trains its codes
 _OF_QUERIES = 60_000_000  # bytes that a comparison of _TRIED queries with all rows takes
 _COPIES = 1.5  # lists of rows grow by doubling
 _TRIED = 256  # rows as queries
-_RANKED = 10
+RANKED = 10
 _CANDIDATES = 4  # a ranked row, whose stored vectors are compared
 _COMPARED = 2**14  # candidates whose vectors are in memory together
 _TIE = 1e-5  # rows whose scores differ by less are as near
@@ -67,10 +68,10 @@ def _faiss() -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tuning:
-    """How many cells a search reads.
+    """How much a search reads.
 
     Attributes:
-        probes: the number of cells.
+        probes: the number of cells, or of rows that are compared.
         recall: the share of the 10 nearest rows that it finds, on rows of the segment as queries.
     """
 
@@ -174,7 +175,7 @@ class Cells:
         if allowed is not None:
             bits = np.packbits(allowed, bitorder="little")
             settings.sel = selector = module.IDSelectorBitmap(bits)  # noqa: F841  (must live until the search ends)
-        count = min(max(_CANDIDATES * top, 4 * _RANKED), len(self.vectors))
+        count = min(max(_CANDIDATES * top, 4 * RANKED), len(self.vectors))
         parts, step = [], max(1, _COMPARED // count)
         for start in range(0, len(queries), step):
             part = np.ascontiguousarray(queries[start : start + step], dtype=np.float32)
@@ -190,11 +191,26 @@ class Cells:
         n = len(self.vectors)
         rows = np.sort(generator(seed, "cells", 1).choice(n, min(n, _TRIED), replace=False))
         queries = np.asarray(self.vectors[rows], dtype=np.float32)
-        lowest = nearest_vectors(queries, self.vectors, _RANKED + 1).scores[:, -1:]  # the row itself is the first
-        probes = 1
-        while True:
-            scores = self.search(queries, _RANKED + 1, probes).scores
-            reached = float(np.mean((np.count_nonzero(scores >= lowest - _TIE, axis=1) - 1) / _RANKED))
-            if reached >= recall or probes >= self._index.nlist:
-                return Tuning(probes=probes, recall=reached)
-            probes *= 2
+        lowest = nearest_vectors(queries, self.vectors, RANKED + 1).scores[:, -1:]
+        return fewest_probes(lambda probes: self.search(queries, RANKED + 1, probes), lowest, recall, self._index.nlist)
+
+
+def fewest_probes(
+    search: Callable[[int], Ranking], lowest: npt.NDArray[np.float64], recall: float, most: int, least: int = 1
+) -> Tuning:
+    """The fewest cells, or compared rows, with which a search finds a share of `recall` of the 10 nearest rows.
+
+    Args:
+        search: ranks RANKED + 1 rows for each query; the queries are rows, so each finds itself.
+        lowest: the lowest of the RANKED + 1 highest scores of each query, [Q, 1].
+        most: the search that finds all.
+        least: the number from which on it is doubled.
+    """
+    probes = least
+    while True:
+        scores = search(probes).scores
+        is_among = scores >= lowest - _TIE * np.maximum(1, np.abs(lowest))
+        reached = float(np.mean((np.count_nonzero(is_among, axis=1) - 1) / RANKED))
+        if reached >= recall or probes >= most:
+            return Tuning(probes=probes, recall=reached)
+        probes *= 2

@@ -73,12 +73,15 @@ def write_counts(folder: Path, name: str, texts: Iterable[Sequence[str]]) -> Int
     return np.array(lengths, dtype=np.int64)
 
 
-def write_weights(folder: Path, name: str, rows: Iterable[sp.csr_matrix], num_terms: int) -> None:
-    """Writes the weights of numbered terms in rows as float16; those that are not positive are left out.
+def write_weights(
+    folder: Path, name: str, rows: Iterable[sp.csr_matrix], num_terms: int, dtype: type[Any] = np.float16
+) -> None:
+    """Writes the weights of numbered terms in rows; those that are not positive are left out.
 
     Args:
         rows: blocks of them, [n, V].
         num_terms: V.
+        dtype: of the weights, see `_write`.
     """
 
     def blocks() -> Iterator[Block]:
@@ -91,7 +94,7 @@ def write_weights(folder: Path, name: str, rows: Iterable[sp.csr_matrix], num_te
             yield terms[counts], (first + by_term.indices)[counts], by_term.data[counts]
             first += block.shape[0]
 
-    _write(folder, name, {str(term): term for term in range(num_terms)}, blocks(), np.float16)
+    _write(folder, name, {str(term): term for term in range(num_terms)}, blocks(), dtype)
 
 
 def _write(folder: Path, name: str, numbers: Mapping[str, int], blocks: Iterable[Block], dtype: type[Any]) -> None:

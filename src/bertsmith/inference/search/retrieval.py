@@ -12,10 +12,9 @@ import numpy as np
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import Progress, quiet, tell, warn
-from bertsmith.base.core.settings import require
 from bertsmith.inference.search.passages import Judgements, TextSet
 from bertsmith.inference.search.rankings import BY_RANKS, NO_PASSAGE, Ranking, best, fused, joined, shortened
-from bertsmith.inference.search.request import BY_WORDS, DEPTH, HYBRID, VECTORS, WORDS
+from bertsmith.inference.search.request import BY_WORDS, DEPTH, HYBRID, VECTORS
 from bertsmith.tasks.datasets.values import brief
 from bertsmith.tasks.metrics.ranking import RANKING_METRICS
 from bertsmith.text.tokenizers.encoded import Encoded
@@ -96,17 +95,10 @@ class VectorSearch:
 
 @runtime_checkable
 class SecondStage(Protocol):
-    """A search that takes long to compare all passages, unless they are few, and so compares what others find."""
+    """What ranks the results of a search again by vectors of the passages that it has."""
 
-    @property
-    def reads_all(self) -> bool:
-        """Whether `search` compares all passages, so that no other search is needed."""
-
-    def search(self, queries: Sequence[str], top: int) -> Ranking:
-        """See `TextSearch`."""
-
-    def among(self, queries: Sequence[str], candidates: Sequence[Ranking], top: int) -> Ranking:
-        """The best passages of each query, of those in some rankings."""
+    def again(self, queries: Sequence[str], ranking: Ranking, top: int) -> Ranking:
+        """The best passages of each query, of those in a ranking."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -140,7 +132,7 @@ class Retriever:
         """The best `top` passages of a ranking, re-ranked."""
         assert self.scorer is not None, "there is one"
         if isinstance(self.scorer, SecondStage):
-            return self.scorer.among(queries, [ranking], top)
+            return self.scorer.again(queries, ranking, top)
         return reranked(self.scorer, queries, self.passages.texts, ranking, top)
 
     def side_by_side(self, queries: Sequence[str], system: str, top: int = DEPTH) -> dict[str, Ranking]:
@@ -163,11 +155,6 @@ class Retriever:
         """The best `top` passages of each query, without re-ranking."""
         return self.of_groups(queries, {"": names_of(by)}, top)[""]
 
-    def can_search(self, names: Sequence[str]) -> bool:
-        """Whether these searches find passages by themselves, see `SecondStage`."""
-        searches = [self.searches[name] for name in names]
-        return any(not isinstance(search, SecondStage) or search.reads_all for search in searches)
-
     def remembering(self) -> "Retriever":
         """This retriever, whose scorer scores no passage twice for a query."""
         if self.scorer is None or isinstance(self.scorer, SecondStage):
@@ -176,29 +163,16 @@ class Retriever:
 
     def of_groups(self, queries: Sequence[str], groups: Mapping[str, Sequence[str]], top: int) -> dict[str, Ranking]:
         """The rankings of some groups of searches, those of several fused; every search is made once."""
-        stages = {name: search for name, search in self.searches.items() if isinstance(search, SecondStage)}
-        late = {name: search for name, search in stages.items() if not search.reads_all}
         reach = max(self.depth if len(names) > 1 else top for names in groups.values())
         first = {
             name: self.searches[name].search(queries, reach)
             for name in dict.fromkeys(itertools.chain.from_iterable(groups.values()))
-            if name not in late
         }
         result = {}
         for group, names in groups.items():
             size = self.depth if len(names) > 1 else top
-            rankings = {name: shortened(first[name], size) for name in names if name in first}
-            for name in late.keys() & set(names):
-                candidates = [shortened(ranking, self.depth) for ranking in rankings.values()]
-                require(
-                    bool(candidates),
-                    expected=f"another search besides {name}, as there are too many texts to compare all of them",
-                    found="none",
-                    fix=f"add one, such as --by {WORDS},{name}, or compare all with --exact",
-                )
-                rankings[name] = late[name].among(queries, candidates, size)
-            ordered = [rankings[name] for name in names]
-            result[group] = ordered[0] if len(ordered) == 1 else fused(ordered, top, self.fuse)
+            rankings = [shortened(first[name], size) for name in names]
+            result[group] = rankings[0] if len(rankings) == 1 else fused(rankings, top, self.fuse)
         return result
 
 

@@ -7,6 +7,7 @@ section 3.3.
 """
 
 import dataclasses
+import functools
 import math
 from pathlib import Path
 
@@ -63,6 +64,13 @@ class TokenCoder:
             centroids=centroids, borders=borders.astype(np.float32), values=values.astype(np.float32), bits=bits
         )
 
+    @functools.cached_property
+    def of_bytes(self) -> Vectors:
+        """The numbers that each byte of what is left stands for, float32 [256, numbers]."""
+        bits = np.unpackbits(np.arange(256, dtype=np.uint8)).reshape(256, -1, self.bits)
+        ranges = (bits << np.arange(self.bits, dtype=np.uint8)).sum(axis=2)
+        return np.asarray(self.values[ranges], dtype=np.float32)
+
     @property
     def stored_bytes(self) -> int:
         """The bytes of a vector in `TokenCodes.stored`."""
@@ -113,11 +121,9 @@ class TokenCodes:
 
     def rows(self, begin: int, end: int) -> Vectors:
         """Some consecutive vectors, scaled to length 1, float32 [end - begin, K]."""
-        coder, part = self.coder, slice(begin, end)
-        width = coder.centroids.shape[1]
-        bits = np.unpackbits(self.left[part], axis=1, count=width * coder.bits).reshape(-1, width, coder.bits)
-        ranges = (bits << np.arange(coder.bits, dtype=np.uint8)).sum(axis=2)
-        return unit(coder.centroids[self.numbers[part]] + coder.values[ranges])
+        centroids, part = self.coder.centroids, slice(begin, end)
+        left = self.coder.of_bytes[self.left[part]].reshape(-1, self.left.shape[1] * len(self.coder.of_bytes[0]))
+        return unit(centroids[self.numbers[part]] + left[:, : centroids.shape[1]])
 
     @property
     def stored(self) -> npt.NDArray[np.uint8]:
