@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
+import scipy.sparse as sp
 
 from bertsmith import build_index, compact_index, export_index, join_indexes, remove_from_index
 from bertsmith.app.library.index_models import index_embedders
@@ -157,6 +159,26 @@ def test_a_build_that_was_killed_resumes_to_the_same_bytes(
             build(texts, folder, models)
     build(texts, folder, models, resume=True)
     assert files_of(folder) == files_of(whole)
+
+
+def test_dense_and_sparse_vectors_are_exported_together_and_come_back(
+    whole: Path, models: Sequence[Path], tmp_path: Path
+) -> None:
+    file, again = tmp_path / "rows.parquet", tmp_path / "again"
+    assert export_index(whole, file) == 20
+    table = pq.read_table(file)
+    assert table.column_names == ["id", "text", "year", "sparse", "vector"]
+    segments = Index(whole).segments
+    stored = sp.vstack([each.vectors[SPARSE].stored(each.numbers()) for each in segments]).toarray()
+    for vector, pairs in zip(stored, table["sparse"].to_pylist(), strict=True):
+        assert (pairs["indices"], pairs["values"]) == (np.flatnonzero(vector).tolist(), vector[vector > 0].tolist())
+    build_index(file, again, model=models[0])
+    assert Manifest.read(again).columns == ["year"]
+    require_same(scores_of(again, DENSE), scores_of(whole, DENSE))
+    pq.write_table(table.drop_columns("vector"), file)
+    build_index(file, tmp_path / "of texts", model=models[1])
+    assert Manifest.read(tmp_path / "of texts").columns == ["year"]
+    require_same(scores_of(tmp_path / "of texts", SPARSE), scores_of(whole, SPARSE))
 
 
 @pytest.mark.parametrize("name", ["tokens.npy", "tokens-ends.npy", "tokens-coder.safetensors", "vectors.npz"])

@@ -1,12 +1,14 @@
 """Indexes of sparse vectors: the products of all rows; changed, resumed and damaged."""
 
 import functools
+import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
@@ -99,8 +101,29 @@ def test_an_index_changes_and_answers_with_the_products_of_its_rows(tmp_path: Pa
         assert dict(ranked(folder, 77, where=["id != t5"])).keys() == expected(left, 77).keys() - {"t5"}
         building.compact_index(folder, recall=0.9, rows_per_segment=100)
     assert len(Index(folder).segments) == 1
-    with pytest.raises(InputError, match="dense vectors"):
-        export_index(folder, tmp_path / "rows.parquet")
+
+
+def test_duckdb_reads_exported_sparse_vectors_and_finds_the_same_rows(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    folder, file = tmp_path / "index", tmp_path / "rows.parquet"
+    build(folder, range(20))
+    building.remove_rows(folder, ["t3"])
+    assert export_index(folder, file) == 19
+    table = pq.read_table(file)
+    assert table.column_names == ["id", "text", "sparse"]
+    for text, pairs in zip(table["text"].to_pylist(), table["sparse"].to_pylist(), strict=True):
+        vector = vectors_of([text]).toarray()[0]
+        assert pairs == {"indices": np.flatnonzero(vector).tolist(), "values": vector[vector > 0].tolist()}
+    query = vectors_of(["77"])
+    rows = duckdb.execute(
+        "SELECT id, sum(value * weight) AS score FROM "
+        f"(SELECT id, unnest(sparse.indices) AS term, unnest(sparse.values) AS value FROM '{file}') "
+        "JOIN (SELECT unnest($indices) AS term, unnest($values) AS weight) USING (term) "
+        "GROUP BY id ORDER BY score DESC, id LIMIT 50",
+        {"indices": query.indices.tolist(), "values": query.data.tolist()},
+    ).fetchall()
+    assert dict(rows) == pytest.approx(dict(ranked(folder, 77)))
+    assert json.loads((tmp_path / "rows.parquet.json").read_text())["made_of"]["sparse"] == {"pooling": "max"}
 
 
 def test_a_build_that_was_killed_resumes_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

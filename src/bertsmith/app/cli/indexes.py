@@ -59,7 +59,8 @@ def join(request: "JoinIndexesRequest", json: JsonOption = False) -> None:
 def export(request: "ExportIndexRequest") -> None:
     """Write the texts of an index to a Parquet file, with ids, columns and vectors, for DuckDB and other programs.
 
-    The vectors are the dense ones, a fixed-size list of float32. `bertsmith index X` makes an index of such a file.
+    Dense vectors are a fixed-size list of float32, sparse ones their indices and values. `bertsmith index X` makes an
+    index of such a file.
     """
     from bertsmith.app.library.indexes import export_index
 

@@ -33,7 +33,7 @@ from bertsmith.inference.indexes.request import (
     RemoveFromIndexRequest,
 )
 from bertsmith.inference.indexes.segment import VectorsRecord
-from bertsmith.inference.indexes.stored_vectors import StoredVectors, has_vectors
+from bertsmith.inference.indexes.stored_vectors import StoredVectors, vector_columns
 from bertsmith.inference.search.index import kind_of
 from bertsmith.inference.search.passages import Record, read_records
 from bertsmith.inference.search.request import DENSE, MANIFEST, TOKENS, is_index, named
@@ -129,8 +129,7 @@ def _stored_vectors(request: IndexRequest) -> StoredVectors | None:
     if request.vectors is not None:
         return StoredVectors(Path(request.vectors))
     path = Path(request.texts)
-    ending = path.suffix.lower()
-    return StoredVectors(path) if ending == ".npy" or (ending == ".parquet" and has_vectors(path)) else None
+    return StoredVectors(path) if path.suffix.lower() == ".npy" or VECTOR in vector_columns(path) else None
 
 
 def _records(request: IndexRequest, stored: StoredVectors | None) -> Iterator[Record]:
@@ -140,8 +139,8 @@ def _records(request: IndexRequest, stored: StoredVectors | None) -> Iterator[Re
     if path.suffix.lower() == ".npy":
         records = (Record(str(row), "", "", is_numbered=True) for row in range(1, stored.rows + 1 if stored else 1))
     else:
-        without = VECTOR if stored is not None and stored.path == path else ""
         column, encoding = request.text_column, request.encoding
+        without = [each for each in vector_columns(path) if each != VECTOR or stored is not None]
         records = read_records(path, kind="texts", text_column=column, encoding=encoding, without=without)
     for number, record in enumerate(records, start=1):
         if stored is not None and number > stored.rows:

@@ -1,7 +1,7 @@
 """The vectors of an index that are in a file already, of `embed` or another program."""
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bertsmith.base.core.errors import InputError
+from bertsmith.inference.indexes.exporting import is_sparse_vector
 from bertsmith.inference.vectors.changes import is_vector, read_vectors, require_finite
 from bertsmith.inference.vectors.files import made_of_vectors
 from bertsmith.inference.vectors.jobs import VectorJob
-from bertsmith.inference.vectors.writers import VECTOR, Columns, Vectors
+from bertsmith.inference.vectors.writers import SPARSE_VECTOR, VECTOR, Columns, Vectors
 
 # What the record of a vector file has besides the settings that decide the direction of a vector.
-_OF_FILE = ("text", "block", "texts", "width", "numbers", "precision", "normalize")
+_OF_FILE = ("text", "block", "texts", "width", "numbers", "precision", "normalize", SPARSE_VECTOR)
 
 
 class StoredVectors(VectorJob):
@@ -80,10 +81,11 @@ class StoredVectors(VectorJob):
         return []
 
 
-def has_vectors(path: Path) -> bool:
-    """Whether a .parquet file has vectors in its column `vector`."""
+def vector_columns(path: Path) -> list[str]:
+    """The columns of a .parquet file that are vectors: `vector`, lists, and `sparse`, indices and values."""
     try:
-        schema = pq.read_schema(path)
+        schema = pq.read_schema(path) if path.suffix.lower() == ".parquet" else pa.schema([])
     except (OSError, pa.ArrowException):
-        return False
-    return VECTOR in schema.names and is_vector(schema.field(VECTOR).type)
+        return []
+    forms: Mapping[str, Callable[[pa.DataType], bool]] = {VECTOR: is_vector, SPARSE_VECTOR: is_sparse_vector}
+    return [name for name, fits in forms.items() if name in schema.names and fits(schema.field(name).type)]

@@ -132,12 +132,12 @@ def read_records(
     text_column: str | None = None,
     option: str = "--text-column",
     encoding: str = UTF_8,
-    without: str = "",
+    without: Sequence[str] = (),
 ) -> Iterator[Record]:
     """All records of a file, those without text included; the other arguments are those of `read_text_set`.
 
     Args:
-        without: the column of the vectors of a .parquet file, which is not read; it may have no column of texts then.
+        without: the columns of vectors of a .parquet file, which are not read; it may have no column of texts then.
     """
     if path.is_dir() and text_column is None:
         return folder_records(path, kind, encoding)
@@ -250,7 +250,7 @@ def judgements_for(judgements: Judgements, queries: TextSet, by: str | None = No
 
 
 def _table_records(
-    path: Path, text_column: str | None, option: str, encoding: str, without: str = ""
+    path: Path, text_column: str | None, option: str, encoding: str, without: Sequence[str] = ()
 ) -> Iterator[Record]:
     is_large = path.is_file() and suffix_of(path) == ".jsonl" and path.stat().st_size > _WHOLE
     rows = (
@@ -271,7 +271,7 @@ def row_records(rows: Sequence[Mapping[str, object]]) -> Iterator[Record]:
 
 
 def _row_records(
-    rows: Iterator[Row], source: str, text_column: str | None, fix: str, without: str = ""
+    rows: Iterator[Row], source: str, text_column: str | None, fix: str, without: Sequence[str] = ()
 ) -> Iterator[Record]:
     """The records of the rows of a table.
 

@@ -28,7 +28,7 @@ from bertsmith.base.storage.files import atomic_file
 
 SUFFIXES = (".npy", ".parquet")
 SPARSE_SUFFIX = ".npz"
-VECTOR = "vector"  # name of the column
+VECTOR, SPARSE_VECTOR = "vector", "sparse"  # names of columns
 _PART = re.compile(r"part-\d{6,}\.parquet")
 
 Vectors = npt.NDArray[np.float32]
@@ -221,14 +221,16 @@ class ParquetWriter(VectorWriter):
         for part in paths:
             _require_bytes(part, 1)
 
-    def append(self, vectors: Vectors, columns: Columns) -> None:
-        """See `VectorWriter`."""
-        flat = pa.array(self.stored(vectors).reshape(-1))
-        table = pa.table({**columns, VECTOR: pa.FixedSizeListArray.from_arrays(flat, self.width)})
+    def append(self, vectors: Vectors | None, columns: Columns) -> None:
+        """See `VectorWriter`; without vectors, the columns alone."""
+        table = pa.table(dict(columns))
+        if vectors is not None:
+            flat = pa.array(self.stored(vectors).reshape(-1))
+            table = table.append_column(VECTOR, pa.FixedSizeListArray.from_arrays(flat, self.width))
         if self._writer is None:
             self._writer = _parquet(str(self._paths(self._parts + 1)[-1]), table.schema)
         self._writer.write_table(table, row_group_size=max(len(table), 1))
-        self.rows += len(vectors)
+        self.rows += len(table)
 
     def whole(self) -> dict[str, int]:
         """See `VectorWriter`."""
@@ -413,7 +415,7 @@ def array_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
 
 def _parquet(target: Any, schema: pa.Schema) -> pq.ParquetWriter:
     # Values of vectors are nearly all different: neither dictionaries nor compression make them smaller.
-    names = [name for name in schema.names if name != VECTOR]
+    names = [name for name in schema.names if name not in (VECTOR, SPARSE_VECTOR)]
     packing = dict.fromkeys(names, "zstd") | {f"{VECTOR}.list.element": "none"}
     return pq.ParquetWriter(target, schema, compression=packing, use_dictionary=names, write_statistics=names)
 

@@ -19,11 +19,11 @@ _NO_CLASS = -1
 _ROWS = 1024  # that are converted together
 
 
-def parquet_records(path: Path, without: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+def parquet_records(path: Path, without: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
     """The place of each row of a Parquet file, and its values by the name of their column.
 
     Args:
-        without: a column that is not read.
+        without: columns that are not read.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -34,7 +34,7 @@ def parquet_records(path: Path, without: str = "") -> Iterator[tuple[str, dict[s
             file = pq.ParquetFile(stream)
             names = file.schema_arrow.names
             require_unique(names, f"{quoted(path)}")
-            columns = [name for name in names if name != without]
+            columns = [name for name in names if name not in without]
             for batch in file.iter_batches(batch_size=_ROWS, columns=columns, use_threads=False):
                 for record in batch.to_pylist():
                     number += 1

@@ -71,11 +71,11 @@ _LABEL = re.compile(rf"(?:(?<=[ \t\v\f\r])|\A){PREFIX}([^ \t\v\f\r]*)[ \t\v\f\r]
 _read_elsewhere = ContextVar[tuple[str | None, ...]]("columns that others read", default=())
 
 
-def read_table(path: Path, suffix: str = "", *, encoding: str = UTF_8, without: str = "") -> Iterator[Row]:
+def read_table(path: Path, suffix: str = "", *, encoding: str = UTF_8, without: Sequence[str] = ()) -> Iterator[Row]:
     """The rows of a table in file order.
 
     Args:
-        without: a column of a .parquet file that is not read.
+        without: columns of a .parquet file that are not read.
     """
     suffix = suffix or suffix_of(path)
     if suffix not in SUFFIXES:
