@@ -17,10 +17,12 @@ from sklearn.cluster import MiniBatchKMeans
 from sklearn.metrics import v_measure_score
 
 import bertsmith
+from bertsmith.app.library.finetuning import read_examples
 from bertsmith.base.core.errors import BertsmithError, CheckpointError, ConfigError, InputError, RunError
 from bertsmith.base.storage.files import read_json
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.recipes.finetuning.baselines import LINES_FILE, WEIGHTS_FILE
+from bertsmith.recipes.finetuning.request import FinetuneRequest
 from bertsmith.recipes.sentence_encoders import few_labels
 from bertsmith.recipes.sentence_encoders.evaluation import clustering_v_measure
 from bertsmith.recipes.sentence_encoders.few_labels import contrastive_pairs
@@ -180,6 +182,19 @@ def test_ranks_and_margins_leave_out_what_a_plain_search_leaves_out(
     assert listed.scores == (*example.scores, *[0.0] * len(expected))
 
 
+def test_partners_of_one_text_take_no_rank_of_others() -> None:
+    names = [f"text {number}" for number in range(8)]
+    of = {name: 0.9 - number / 10 for number, name in enumerate(names)}
+    pairs = [TextExample(id=name, first="many", second=name) for name in names[:5]]
+    pairs.append(TextExample(id="6", first="single", second=names[6]))
+    mined = with_hard_negatives(pairs, OfCosines(of), 1, ranks=(0, 1), margin=0.0)  # type: ignore[arg-type]
+    assert mined[:5] == [
+        TripletExample(id=pair.id, texts=("many", pair.second or "", names[6]), location=pair.location)
+        for pair in pairs[:5]
+    ]
+    assert mined[5] == pairs[5], "its nearest texts are nearer than its partner, and the next ones are not asked for"
+
+
 def test_candidates_that_are_known_to_be_wrong_take_no_rank_of_others() -> None:
     names = [f"text {number}" for number in range(6)]
     of = {name: 0.9 - number / 10 for number, name in enumerate(names)}
@@ -290,6 +305,24 @@ def test_a_cosine_of_the_teacher_is_learned_by_a_narrower_student(base: str, tmp
     )  # fmt: skip
     before, after = (np.corrcoef(cosines(name), gold)[0, 1] for name in ("student", "run"))
     assert after > 0.9 > before
+
+
+def test_negatives_of_an_index_are_those_of_its_texts(base: str, tmp_path: Path) -> None:
+    train, texts = partner_file(tmp_path), ["bad plot", "anna was good", "the rome anna film"]
+    lines = file_with(tmp_path / "texts.txt", "".join(f"{text}\n" for text in texts))
+    bertsmith.build_index(lines, tmp_path / "index", model=base)
+    options: dict[str, Any] = {"train": train, "hard_negatives": 8, "negative_margin": 0.0, "negative_ranks": "0,60"}
+
+    def mined(source: Path, **more: Any) -> list[Any]:
+        request = FinetuneRequest(base, "pairs", tmp_path / "run", negatives_from=source, **options, **more)
+        return list(read_examples(request).data.train)
+
+    of_index = mined(tmp_path / "index")
+    assert of_index == mined(lines)
+    assert {text for example in of_index for text in example.texts[2:]} & set(texts[:2])
+    other = write_base_model(tmp_path / "other", 4)
+    with pytest.raises(InputError, match=r"the model of the vectors in '.*index'; found another \(model\)"):
+        mined(tmp_path / "index", miner=other)
 
 
 def test_hard_negatives_are_recorded_and_a_resumed_run_has_as_many(base: str, tmp_path: Path) -> None:

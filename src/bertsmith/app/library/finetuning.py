@@ -20,6 +20,7 @@ from bertsmith.base.processes.workers import worker_pool
 from bertsmith.base.storage.files import write_json
 from bertsmith.base.storage.locks import require_new_or_started, require_new_run
 from bertsmith.inference.predictors.named_labels import entity_labels
+from bertsmith.inference.search.request import DENSE, is_index
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.heads.head_spec import MARGIN, RERANKING
@@ -321,18 +322,29 @@ def _with_hard_negatives(request: FinetuneRequest, examples: Sequence[Example]) 
     from bertsmith.inference.vectors.loading import load_embedder
     from bertsmith.recipes.sentence_encoders.hard_negatives import with_hard_negatives
 
-    path, texts = path_or_none(request.negatives_from), list[str]()
-    if path is not None:
+    path, texts, index = path_or_none(request.negatives_from), list[str](), None
+    if path is not None and is_index(path):
+        from bertsmith.app.library.index_models import index_embedders, kind_in
+        from bertsmith.inference.indexes.index import Index
+
+        index = Index(path)
+        kind, models = kind_in(index, DENSE), [] if request.miner is None else [request.miner]
+        index = index.by(kind)
+        embedder = index_embedders(index, [kind], models, {"device": request.device})[kind]
+    else:
+        embedder = load_embedder(request.miner or request.source, device=request.device)
+    if path is not None and index is None:
         lines = TextLines(path, None, EncodingSettings(encoding=request.encoding))
         texts = [line.strip() for line in lines if line.strip()]
         lines.tell_notes()
     return with_hard_negatives(
         examples,
-        load_embedder(request.miner or request.source, device=request.device),
+        embedder,
         request.hard_negatives,
         ranks=request.ranks_of_negatives,
         margin=request.negative_margin,
         texts=texts,
+        index=index,
     )
 
 

@@ -82,7 +82,7 @@ def _index_embedder(index: Index, kind: str, model: str | Path | None, settings:
         raise InputError(
             expected=f"the model of the vectors in '{index.folder}'",
             found=f"another ({', '.join(other)})",
-            fix="name that model with --model, or build the index again",
+            fix="name that model, or build the index again",
         )
     return loaded
 

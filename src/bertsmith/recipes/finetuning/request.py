@@ -170,13 +170,16 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
     )
     miner: str | Path | None = help_field(
         None,
-        "with --hard-negatives: the model whose vectors find them [the base model]",
+        "with --hard-negatives: the model whose vectors find them [the base model, or that of the index]",
         metavar="DIR",
         path=True,
         kind=str,
     )
     negatives_from: File | None = file_field(
-        "with --hard-negatives: texts that may be negatives, besides those of --train", "TEXT", table=True
+        "with --hard-negatives: texts that may be negatives, besides those of --train; also an index with dense "
+        "vectors, which is searched",
+        "TEXT|INDEX",
+        table=True,
     )
     negative_ranks: str | None = help_field(
         None,

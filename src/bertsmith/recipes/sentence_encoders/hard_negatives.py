@@ -8,17 +8,22 @@ Source: Xiong et al. (2021), "Approximate Nearest Neighbor Negative Contrastive 
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import tell
-from bertsmith.inference.search.rankings import nearest_vectors
+from bertsmith.inference.indexes.index import Index
+from bertsmith.inference.search.rankings import merged, nearest_vectors
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.tasks.datasets.drawn_replies import different, same
 from bertsmith.tasks.datasets.examples import ChoiceExample, Example, ListExample, TextExample, TripletExample
 from bertsmith.tasks.metrics.vectors import unit
 
+_QUERIES = 256  # first texts whose nearest ones are found together
 RELATIVE_MARGIN = 0.05  # share of the cosine of the partner; what is nearer may belong to the text as well
 
 
@@ -38,6 +43,7 @@ def with_hard_negatives(
     ranks: tuple[int, int] | None = None,
     margin: float = RELATIVE_MARGIN,
     texts: Iterable[str] = (),
+    index: Index | None = None,
 ) -> list[Example]:
     """The pairs or lists, each with up to `count` texts of others that are nearest to its first text.
 
@@ -50,6 +56,7 @@ def with_hard_negatives(
             negative; by default 0 and 10 times `count` and 50.
         margin: by which share of the similarity of the partner a negative is less similar.
         texts: that may be negatives, too.
+        index: of more of them, by dense vectors of the same model.
     """
     first_rank, last_rank = ranks or (0, 10 * count + 50)
     groups = [group for example in examples if (group := _group_of(example)) is not None]
@@ -65,7 +72,7 @@ def with_hard_negatives(
     for text in (*(text for group in groups for text in (*group.partners, *group.others)), *texts):
         known.setdefault(key(text), text)
     seconds, numbers = list(known.values()), {text: number for number, text in enumerate(known)}
-    if len(seconds) < 2:
+    if len(seconds) < 2 and index is None:
         raise ConfigError(
             expected="different second texts, for hard negatives", found="one text", fix="leave --hard-negatives out"
         )
@@ -77,19 +84,32 @@ def with_hard_negatives(
     firsts = list(dict.fromkeys(group.first for group in groups))
     queries = unit(embedder.for_queries().embed(firsts))
     candidates = unit(embedder.for_passages().embed(seconds))
-    most = max(len(texts | judged[first]) for first, texts in partners.items())  # left out
-    nearest = nearest_vectors(queries, candidates, last_rank + most)
+    left_out = [partners[key(first)] | judged[key(first)] for first in firsts]
+    reach = np.array([last_rank + len(each) for each in left_out])
+    order = np.argsort(reach, kind="stable")  # so that only texts with many partners rank many others
     negatives: dict[str, list[str]] = {}
-    for row, first in enumerate(firsts):
-        belong = sorted(partners[key(first)])
-        least = float((candidates[belong] @ queries[row]).min())
-        left_out = {*belong, *judged[key(first)]}
-        far = [
-            seconds[number]
-            for number, cosine in nearest.row(row)
-            if number not in left_out and seconds[number] != first and cosine <= least - margin * abs(least)
-        ]
-        negatives[first] = far[:last_rank][first_rank:][:count]
+
+    def negatives_of(row: int, nearest: Sequence[tuple[int, float]]) -> Iterator[str]:
+        first = firsts[row]
+        least = float((candidates[sorted(partners[key(first)])] @ queries[row]).min())
+        for number, cosine in nearest:
+            if number in left_out[row] or cosine > least - margin * abs(least):
+                continue
+            if index is None or number < len(seconds):
+                text = seconds[number]
+            elif key(text := index.texts[number - len(seconds)]) in numbers:
+                continue  # ranked among the others
+            if text not in ("", first):
+                yield text
+
+    for rows in np.split(order, range(_QUERIES, len(order), _QUERIES)):
+        top = int(reach[rows[-1]])
+        ranking = nearest_vectors(queries[rows], candidates, top)
+        if index is not None:
+            ranking = merged([ranking, index.search(queries[rows], top)], [0, len(seconds)], top)
+        for position, row in enumerate(rows.tolist()):
+            far = negatives_of(row, ranking.row(position)[: reach[row]])
+            negatives[firsts[row]] = list(itertools.islice(far, first_rank, min(last_rank, first_rank + count)))
     result = [
         _with_negatives(example, group, negatives[group.first]) if negatives[group.first] else example
         for example, group in zip(examples, groups, strict=True)
