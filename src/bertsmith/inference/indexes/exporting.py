@@ -14,10 +14,9 @@ from bertsmith.base.core.progress import Progress
 from bertsmith.inference.indexes.index import Index
 from bertsmith.inference.search.request import DENSE, SPARSE, named
 from bertsmith.inference.vectors.files import VectorFile
-from bertsmith.inference.vectors.writers import SPARSE_VECTOR, VECTOR
+from bertsmith.inference.vectors.writers import SPARSE_FIELDS, SPARSE_VECTOR, VECTOR
 
 _BLOCK = 16_384  # rows
-_FIELDS = ["indices", "values"]
 _COLUMNS = {DENSE: VECTOR, SPARSE: SPARSE_VECTOR}
 
 
@@ -64,9 +63,4 @@ def _pairs(matrix: sp.csr_matrix) -> pa.StructArray:
     matrix.sort_indices()
     parts = (matrix.indices.astype("<i4"), matrix.data.astype("<f4"))
     lists = [pa.ListArray.from_arrays(matrix.indptr.astype("<i4"), pa.array(part)) for part in parts]
-    return pa.StructArray.from_arrays(lists, _FIELDS)
-
-
-def is_sparse_vector(kind: pa.DataType) -> bool:
-    """Whether a column of this type has sparse vectors as `export_rows` writes them."""
-    return pa.types.is_struct(kind) and [field.name for field in kind] == _FIELDS
+    return pa.StructArray.from_arrays(lists, SPARSE_FIELDS)

@@ -11,11 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.inference.indexes.exporting import is_sparse_vector
 from bertsmith.inference.vectors.changes import is_vector, read_vectors, require_finite
 from bertsmith.inference.vectors.files import made_of_vectors
 from bertsmith.inference.vectors.jobs import VectorJob
-from bertsmith.inference.vectors.writers import SPARSE_VECTOR, VECTOR, Columns, Vectors
+from bertsmith.inference.vectors.writers import SPARSE_FIELDS, SPARSE_VECTOR, VECTOR, Columns, Vectors
 
 # What the record of a vector file has besides the settings that decide the direction of a vector.
 _OF_FILE = ("text", "block", "texts", "width", "numbers", "precision", "normalize", SPARSE_VECTOR)
@@ -87,5 +86,9 @@ def vector_columns(path: Path) -> list[str]:
         schema = pq.read_schema(path) if path.suffix.lower() == ".parquet" else pa.schema([])
     except (OSError, pa.ArrowException):
         return []
-    forms: Mapping[str, Callable[[pa.DataType], bool]] = {VECTOR: is_vector, SPARSE_VECTOR: is_sparse_vector}
+    forms: Mapping[str, Callable[[pa.DataType], bool]] = {VECTOR: is_vector, SPARSE_VECTOR: _is_sparse}
     return [name for name, fits in forms.items() if name in schema.names and fits(schema.field(name).type)]
+
+
+def _is_sparse(kind: pa.DataType) -> bool:
+    return pa.types.is_struct(kind) and [field.name for field in kind] == SPARSE_FIELDS

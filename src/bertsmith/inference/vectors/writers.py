@@ -29,6 +29,7 @@ from bertsmith.base.storage.files import atomic_file
 SUFFIXES = (".npy", ".parquet")
 SPARSE_SUFFIX = ".npz"
 VECTOR, SPARSE_VECTOR = "vector", "sparse"  # names of columns
+SPARSE_FIELDS = ["indices", "values"]
 _PART = re.compile(r"part-\d{6,}\.parquet")
 
 Vectors = npt.NDArray[np.float32]
