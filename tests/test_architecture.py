@@ -41,7 +41,7 @@ SLOW = {
     "scipy.optimize", "scipy.special", "scipy.stats", "huggingface_hub",
     "scipy.linalg", "scipy.sparse", "sklearn.cluster", "threadpoolctl", "importlib.metadata", "packaging.requirements",
     "torch.distributed.device_mesh", "torch.distributed.fsdp", "torch.distributed.tensor",
-    "bertsmith.app.library.retrieval", "bertsmith.inference.predictors.zero_shot",
+    "bertsmith.app.library.index_models", "bertsmith.app.library.retrieval", "bertsmith.inference.predictors.zero_shot",
     "bertsmith.recipes.finetuning.baselines", "bertsmith.recipes.finetuning.cheaper",
     "bertsmith.recipes.finetuning.folds",
     "bertsmith.recipes.finetuning.linear_start", "bertsmith.recipes.adaptation.task_text",

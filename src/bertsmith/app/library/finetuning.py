@@ -20,7 +20,7 @@ from bertsmith.base.processes.workers import worker_pool
 from bertsmith.base.storage.files import write_json
 from bertsmith.base.storage.locks import require_new_or_started, require_new_run
 from bertsmith.inference.predictors.named_labels import entity_labels
-from bertsmith.inference.search.request import DENSE, is_index
+from bertsmith.inference.search.request import is_index
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.heads.head_spec import MARGIN, RERANKING
@@ -324,13 +324,9 @@ def _with_hard_negatives(request: FinetuneRequest, examples: Sequence[Example]) 
 
     path, texts, index = path_or_none(request.negatives_from), list[str](), None
     if path is not None and is_index(path):
-        from bertsmith.app.library.index_models import index_embedders, kind_in
-        from bertsmith.inference.indexes.index import Index
+        from bertsmith.app.library.index_models import dense_index
 
-        index = Index(path)
-        kind, models = kind_in(index, DENSE), [] if request.miner is None else [request.miner]
-        index = index.by(kind)
-        embedder = index_embedders(index, [kind], models, {"device": request.device})[kind]
+        index, embedder = dense_index(path, request.miner, {"device": request.device})
     else:
         embedder = load_embedder(request.miner or request.source, device=request.device)
     if path is not None and index is None:

@@ -54,6 +54,13 @@ def index_embedders(
     return {kind: _index_embedder(index, kind, sources.get(kind), settings) for kind in wanted}
 
 
+def dense_index(folder: Path, model: str | Path | None, settings: Mapping[str, Any]) -> tuple[Index, Embedder]:
+    """An index that is searched by dense vectors, and the embedder for its queries; see `index_embedders`."""
+    index = Index(folder)
+    kind = kind_in(index, DENSE)
+    return index.by(kind), index_embedders(index, [kind], [] if model is None else [model], settings)[kind]
+
+
 def _kind_in(index: Index, model: str | Path, settings: Mapping[str, Any]) -> str:
     """The kind of vectors of an index that a model is for, as far as that can be known without loading it."""
     kinds = [kind for kind in index.manifest.vectors if (kind == TOKENS) == (late_folder(model) is not None)]
