@@ -5,12 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.inference.indexes.index import Index
 from bertsmith.inference.indexes.request import CompactIndexRequest, IndexRequest
 from bertsmith.inference.indexes.segment import VectorsRecord
 from bertsmith.inference.search.cells import rows_within
 from bertsmith.inference.search.index import Vectors, kind_of, maker_of, query_vectors
+from bertsmith.inference.search.rankings import NO_PASSAGE, Ranking, best, joined
 from bertsmith.inference.search.request import BY_WORDS, DENSE, TOKENS, VECTORS, WORDS, named
 from bertsmith.inference.search.retrieval import TextSearch, VectorSearch
 from bertsmith.inference.search.token_search import query_tokens
@@ -123,6 +126,26 @@ def search_by_kind(
     if isinstance(embedder, TokenEmbedder):
         return VectorSearch(index, functools.partial(query_tokens, embedder=embedder))
     return VectorSearch(index, functools.partial(query_vectors, embedder=embedder.for_queries(prompt)))
+
+
+class IndexTokens:
+    """The vectors of tokens of an index, which rank results again, see `SecondStage`.
+
+    Args:
+        embedder: gives those of queries.
+    """
+
+    def __init__(self, index: Index, embedder: TokenEmbedder) -> None:
+        self._index, self._embedder = index, embedder
+
+    def again(self, queries: Sequence[str], ranking: Ranking, top: int) -> Ranking:
+        """See `SecondStage`."""
+        asked, parts = query_tokens(queries, self._embedder), []
+        for number in range(len(queries)):
+            rows = np.sort(ranking.places[number][ranking.places[number] != NO_PASSAGE])
+            scores = self._index.token_scores(asked.select(np.array([number])), rows)
+            parts.append(best(scores[None], top, rows[None]))
+        return joined(parts)
 
 
 def differences(index: Index, embedder: Embedder, kind: str) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from bertsmith.app.library.index_models import (
+    IndexTokens,
     differences,
     index_embedders,
     kind_in,
@@ -35,7 +36,6 @@ from bertsmith.inference.indexes.index import Index, Manifest
 from bertsmith.inference.indexes.recipe import new_vectors
 from bertsmith.inference.indexes.request import IndexRequest
 from bertsmith.inference.indexes.rows import ID, TEXT
-from bertsmith.inference.indexes.second_stage import IndexTokens
 from bertsmith.inference.search.index import Vectors
 from bertsmith.inference.search.passages import Record, TextSet, row_records
 from bertsmith.inference.search.rankings import BY_RANKS, Ranking, best

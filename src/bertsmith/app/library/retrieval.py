@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith.app.library.index_models import differences, index_embedders, kind_in, search_by_kind
+from bertsmith.app.library.index_models import IndexTokens, differences, index_embedders, kind_in, search_by_kind
 from bertsmith.app.library.inputs import checked_texts
 from bertsmith.app.library.search_results import Hit, SearchResult, search_results
 from bertsmith.base.core.errors import ConfigError, InputError
@@ -17,7 +17,6 @@ from bertsmith.base.core.progress import tell, warn
 from bertsmith.base.core.requests import path_or_none, takes
 from bertsmith.base.core.settings import require, require_other
 from bertsmith.inference.indexes.index import Index, Manifest
-from bertsmith.inference.indexes.second_stage import IndexTokens
 from bertsmith.inference.predictors.loading import load_predictor, said_weak
 from bertsmith.inference.predictors.pair_scorer import PairScorer
 from bertsmith.inference.search.bm25 import BM25
