@@ -8,8 +8,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 LIGHT := .venv-light
+SITE := .venv-site
 
-.PHONY: help install release demo test test-times test-avx2 test-default test-slow test-light check docs bench gpu format clean
+.PHONY: help install release demo test test-times test-avx2 test-default test-slow test-light check docs site bench gpu format clean
 
 help: ## this list
 	@awk -F ':.* ## ' '/^[a-z-]+:.* ## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -86,10 +87,22 @@ check: $(INSTALLED) ## formatting, lint, types, architecture
 	$(BIN)/pytest -q tests/test_architecture.py tests/test_public_names.py
 	$(BIN)/python tools/command_reference.py --check
 	$(BIN)/python tools/speed_table.py --check
+	PYTHONPATH=src $(BIN)/python tools/build_site.py --check
 
 # Runs every command line that README.md and docs/ show.
 docs: $(INSTALLED) ## runs every command line of README.md and docs/
 	$(BIN)/python tools/check_docs.py
+
+# The pages of docs/ as a site that can be read without a network. It has an environment of its own, which needs neither
+# torch nor the package.
+site: $(SITE)/installed ## builds the site of docs/ in site/, in about a minute
+	PYTHONPATH=src $(SITE)/bin/python tools/build_site.py site
+
+$(SITE)/installed: requirements/site.txt constraints.txt
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt \
+		--requirement requirements/site.txt
+	@touch $@
 
 # The benchmark lines that make their own data; BENCH="finetuning --data DIR" runs one that needs a folder of yours.
 BENCHES := tokenizer_speed vocabulary_learning pretraining_step
@@ -109,7 +122,7 @@ gpu: ## tests and benchmarks on a GPU; GPU_PYTHON names the Python with its torc
 	PYTHONPATH=src $(GPU_PYTHON) benchmarks/gpu_speed.py $(GPU_BENCH)
 
 # Rewrites what `make check` would refuse and a program can fix.
-format: $(INSTALLED) ## fixes what a program can fix, rewrites docs/commands.md and the man page
+format: $(INSTALLED) ## fixes what a program can fix, rewrites docs/commands.md, docs/names.md and the man page
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/python tools/command_reference.py
@@ -121,7 +134,7 @@ release: $(INSTALLED) ## wheel and source distribution in dist/, built twice, th
 	$(BIN)/python tools/release.py $(RELEASE)
 
 clean: ## removes .venv and what the tools leave
-	rm -rf $(VENV) $(LIGHT) .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info build dist
+	rm -rf $(VENV) $(LIGHT) $(SITE) site .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info build dist
 
 # pip takes the torch build that its configured index offers; see CONTRIBUTING.md for another one.
 $(INSTALLED): pyproject.toml constraints.txt

@@ -1,11 +1,16 @@
-"""Generate docs/commands.md and the man page from the program; with --check, fail if one is out of date.
+"""Generate docs/commands.md, docs/names.md and the man page from the program; with --check, fail if one is out of date.
 
-The example of each command is a console block, so `make docs` runs them in the order of the page.
+The example of each command is a console block, so `make docs` runs them in the order of the page. The public names are
+described by their docstrings, and a function of a request by those of its fields too.
 """
 
+import inspect
 import os
+import re
 import sys
+import textwrap
 from pathlib import Path
+from typing import Any
 
 # Help is wrapped to the width of the terminal; fix it, so that the page is reproducible.
 os.environ["COLUMNS"] = "100"
@@ -13,6 +18,7 @@ os.environ["NO_COLOR"] = "1"
 
 from typer.testing import CliRunner
 
+import bertsmith
 from bertsmith.app.cli.app import application
 from bertsmith.app.cli.commands import COMMANDS
 
@@ -39,6 +45,14 @@ the examples in this order, in a folder with a small `my-text/`.
 
 All commands write results to stdout, and progress and warnings to stderr. Exit code 0 means success, 1 an error that
 one line explains (what was expected, what was found, what to do), 2 wrong usage, 130 stopped by Ctrl-C.
+"""
+
+
+NAMES = PAGE.with_name("names.md")
+NAMES_HEAD = """# Public names
+
+This page is generated from the docstrings by `tools/command_reference.py`; `make check` fails if it is out of date. The
+names by what they are for, with examples, are on the page of [the library](library.md).
 """
 
 
@@ -75,9 +89,71 @@ def man_page() -> str:
     return "\n".join([*parts, MAN_END])
 
 
+def names_page() -> str:
+    """The text of the page of public names: classes with their public methods, functions, errors."""
+    parts = [NAMES_HEAD]
+    for name in (name for name in bertsmith.__all__ if not name.startswith("_")):
+        value = getattr(bertsmith, name)
+        parts.append(described(f"## bertsmith.{name}", name, value))
+        if inspect.isclass(value) and not issubclass(value, Exception):
+            members = [(key, getattr(value, key)) for key in vars(value) if not key.startswith("_")]
+            parts += [
+                described(f"### {name}.{key}", key, member)
+                for key, member in members
+                if (callable(member) or isinstance(member, property)) and inspect.getdoc(member)
+            ]
+    return "\n".join(parts)
+
+
+def described(heading: str, name: str, value: Any) -> str:
+    """A heading, the signature, and the docstring, whose sections become lists."""
+    paragraphs, *sections = re.split(r"\n(?=(?:Args|Attributes|Raises|Returns|Yields):\n)", inspect.getdoc(value) or "")
+    parts = [heading, _call(name, value), _as_markdown(paragraphs.strip())]
+    for section in sections:
+        title, _, body = section.partition("\n")
+        entries = re.split(r"\n(?=\S)", textwrap.dedent(body).strip())
+        parts += [f"{title}", "\n".join(_item(entry) for entry in entries)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _call(name: str, value: Any) -> str:
+    """How a function or a class is called, without types; "" for a property and an error."""
+    if not callable(value) or (inspect.isclass(value) and issubclass(value, Exception)):
+        return ""
+    signature = inspect.signature(value)
+    plain = [item.replace(annotation=inspect.Parameter.empty) for item in signature.parameters.values()]
+    text = str(signature.replace(parameters=plain, return_annotation=inspect.Signature.empty))
+    return "\n".join(
+        ["```text", *textwrap.wrap(name + text, 92, subsequent_indent="    ", break_long_words=False), "```"]
+    )
+
+
+def _as_markdown(text: str) -> str:
+    """Paragraphs as they are, with examples and literal blocks in fences."""
+    blocks = re.split(r"\n\n(?=\S)", text)
+    return "\n\n".join(
+        f"```text\n{textwrap.dedent(block).strip()}\n```" if block.startswith((">>>", " ")) else _escaped(block)
+        for block in blocks
+    )
+
+
+def _item(entry: str) -> str:
+    """An entry of a section as an item of a list, its name in the letters of code."""
+    joined = re.sub(r"(?<=\w)-\n *", "-", entry)  # a word that the docstring breaks at its hyphen
+    name, colon, text = " ".join(joined.split()).partition(": ")
+    line = f"- `{name}`: {_escaped(text)}" if colon else f"- {_escaped(name)}"
+    return textwrap.fill(line, 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
+def _escaped(text: str) -> str:
+    """Text whose stars and angle brackets are no marks of Markdown, outside of code."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(part if part.startswith("`") else re.sub(r"([*<])", r"\\\1", part) for part in parts)
+
+
 def main() -> None:
     """Writes or checks the pages."""
-    for path, text in ((PAGE, page()), (MAN, man_page())):
+    for path, text in ((PAGE, page()), (NAMES, names_page()), (MAN, man_page())):
         if "--check" not in sys.argv[1:]:
             path.write_text(text, encoding="utf-8")
         elif not path.exists() or path.read_text(encoding="utf-8") != text:

@@ -1,13 +1,13 @@
 """Charts as inline SVG that takes the text color of the page around it.
 
-Matplotlib is imported where it draws, since its import is slow. Names of runs and labels are not drawn here; the page
-shows them in legends and tables.
+Matplotlib is imported where it draws, since its import is slow. Names of runs and labels are not drawn in lines and
+points, whose page shows them in legends and tables; those of bars are.
 """
 
 import io
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -95,6 +95,23 @@ def diagonal_chart(
         axes.set_aspect("equal")
 
     return _svg(draw, x_label, y_label, height=4.4)
+
+
+def bar_chart(values: Mapping[str, tuple[float, float, float]], *, x_label: str) -> str:
+    """Horizontal bars from zero with their names, the first on top, as an `<svg>` element.
+
+    Args:
+        values: by name, the length of the bar and both ends of its range, which are equal to it if it has none.
+    """
+    middles, lows, highs = zip(*values.values(), strict=True)
+
+    def draw(axes: "Axes") -> None:
+        axes.barh(range(len(values)), middles, color=COLORS[0], height=0.6)
+        axes.hlines(range(len(values)), lows, highs, color=_INK, linewidth=1.4)
+        axes.set_yticks(range(len(values)), list(values), parse_math=False)
+        axes.invert_yaxis()
+
+    return _svg(draw, x_label, "", height=0.7 + 0.27 * len(values))
 
 
 def _svg(draw: "Callable[[Axes], None]", x_label: str, y_label: str, *, height: float) -> str:
