@@ -18,6 +18,11 @@ entities a word becomes one. With --task multi-label, the labels of 2,500 texts 
 one text in ten gets one label too many or too few. The gain over low confidence has a 95% interval from 200 draws of
 sentences or texts.
 
+With --task nested-ner, the same errors are planted among the entities inside one another of the first 2,500 training
+sentences of NNE in DIR/ner_nested, and pairs of a span and a label are ranked. --model is fine-tuned on the file with
+errors in three folds, for three epochs at a rate of 3e-4; its run is in --runs, and not repeated. Errors that no system
+ranks come last.
+
 With --peer, an interpreter that has cleanlab ranks the same probabilities (`get_label_quality_scores` with
 `normalized_margin`, `find_label_issues` with `confident_learning`, and the same for tokens and for several labels), and
 its answers are compared with ours. One thread; processor seconds.
@@ -38,20 +43,32 @@ import torch
 from harness import begun, write_result
 from sklearn.metrics import average_precision_score
 
+import bertsmith
 from bertsmith.base.core.progress import quiet
 from bertsmith.base.core.randomness import generator
+from bertsmith.base.storage.files import write_text
 from bertsmith.models.checkpoints.load import load_any
-from bertsmith.recipes.audit.out_of_fold import bag_features, mixture_weights, vector_features, word_features
+from bertsmith.recipes.audit.entities import EntitiesAudited
+from bertsmith.recipes.audit.out_of_fold import (
+    LISTED,
+    bag_features,
+    listed_spans,
+    mixture_weights,
+    spans_of_run,
+    vector_features,
+    word_features,
+)
 from bertsmith.recipes.audit.several import confident_answers, two_answers
 from bertsmith.recipes.audit.tags import CORRECTED, TagsAudited
 from bertsmith.tasks.datasets.conll import read_conll
-from bertsmith.tasks.datasets.examples import TaggedExample, TextExample
+from bertsmith.tasks.datasets.examples import EntityExample, TaggedExample, TextExample
 from bertsmith.tasks.metrics.entities import entity_spans, scheme_of, scheme_tags
 from bertsmith.tasks.metrics.label_errors import confident_labels, normalized_margins, probably_wrong, share_of_errors
 from bertsmith.tasks.metrics.uncertainty import bootstrap_interval
 from bertsmith.tasks.specs.named_tasks import spec_for
 from bertsmith.tasks.specs.settings import TaskSettings
 from bertsmith.tasks.task_data.split import fold_numbers
+from bertsmith.tasks.task_data.task_files import read_examples
 from bertsmith.text.tokenizers.encoded import offsets_of, places_of
 
 FOLDS, SEED, LENGTH = 5, 1, 128
@@ -91,8 +108,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="the folder of data sets [made-up texts]")
     parser.add_argument("--train", action="store_true", help="also fit to the training texts")
-    parser.add_argument("--task", choices=("classification", "ner", "multi-label"), default="classification")
-    parser.add_argument("--model", help="a model whose vectors are read in addition")
+    parser.add_argument(
+        "--task", choices=("classification", "ner", "multi-label", "nested-ner"), default="classification"
+    )
+    parser.add_argument("--model", help="a model whose vectors are read in addition, or that is fine-tuned in folds")
+    parser.add_argument("--runs", type=Path, help="the folder of its run with folds")
     parser.add_argument("--peer", help="an interpreter that has cleanlab")
     parser.add_argument("--out", help="name of the result file, without .json")
     options = parser.parse_args()
@@ -100,7 +120,11 @@ def main() -> None:
     described, name, done = begun("label_errors", options.out or ("label_errors_made-up" if not options.data else None))
     if options.task != "classification":
         of_task = _of_tags if options.task == "ner" else _of_several
-        for cell, values in of_task(options.data, options.model, options.peer):
+        if options.task == "nested-ner":
+            of_task = _of_entities
+        for cell, values in of_task(
+            options.data, options.model, options.runs if of_task is _of_entities else options.peer
+        ):
             done[cell] = values
             print(cell, json.dumps(values), flush=True)
         write_result(name, {"machine": described, "settings": {"folds": FOLDS, "seed": SEED}, "cells": done})
@@ -266,6 +290,91 @@ def _of_tags(data: Path, model: str | None, peer: str | None) -> Iterator[tuple[
             yield f"{table}, {system}", values | seconds
 
 
+def _of_entities(data: Path, model: str | None, runs: Path | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The scores of each source of probabilities on entities inside one another."""
+    with quiet():
+        right = list(read_examples("nested-ner", data / "ner_nested/nne_train.jsonl").examples)[:TEXTS]
+    wrong = _with_planted_spans(right)
+    spec = spec_for("nested-ner", wrong, TaskSettings(max_length=LENGTH))
+    systems, seconds, start = {}, {}, time.process_time()
+    systems[LISTED] = listed_spans(wrong, np.array(fold_numbers(wrong, FOLDS, SEED)), spec.settings.entity_words)
+    seconds[LISTED] = round(time.process_time() - start, 1)
+    if model and runs:
+        table, run, start = runs / "nne-with-errors.jsonl", runs / "nne-with-errors", time.process_time()
+        write_text(table, "".join(json.dumps({"tokens": e.words, "entities": e.entities}) + "\n" for e in wrong))
+        with quiet():
+            if not (run / "report.json").is_file():
+                bertsmith.finetune(
+                    model, "nested-ner", run, train=table, folds=3, seeds=1, epochs=3, learning_rate=3e-4, device="cpu",
+                    baselines=False, resume=run.exists(),
+                )  # fmt: skip
+                seconds["fine-tuning"] = round(time.process_time() - start, 1)
+            start = time.process_time()
+            wanted = [scored.keys() | {*row.entities} for scored, row in zip(systems[LISTED], wrong, strict=True)]
+            systems["fine-tuned model"] = spans_of_run(run, spec, wrong, wanted, "cpu")
+        seconds["fine-tuned model"] = round(time.process_time() - start, 1)
+    for name, parts in [
+        *((name, {name: part}) for name, part in systems.items()),
+        *([("both", systems)] * (len(systems) > 1)),
+    ]:
+        table = EntitiesAudited(spec=spec, sentences=wrong, systems=parts, judged=np.ones(len(spec.labels), dtype=bool))
+        yield f"NNE, planted, {name}", {**_ranked_entities(table, right), "seconds": seconds}
+
+
+def _ranked_entities(table: EntitiesAudited, right: Sequence[Any]) -> dict[str, Any]:
+    gold = [{*sentence.entities} for sentence in right]
+    is_wrong = np.array(
+        [(span in gold[row]) != has for (row, span), has in zip(table.pairs, table.has == 1, strict=True)]
+    )
+    answers = two_answers(table.chances)
+    rows = np.stack([is_wrong, -normalized_margins(answers, table.has), -answers.max(axis=1)], axis=1)
+    of_row = [row for row, _ in table.pairs]
+    ranked = {*table.pairs}
+    lost = [row for row, spans in enumerate(gold) for span in spans if (row, span) not in ranked]
+    rows = np.concatenate([rows, np.full((len(lost), 3), [1.0, -2.0, -2.0])])
+    order = np.argsort([*of_row, *lost], kind="stable")
+    rows, starts = rows[order], offsets_of(np.bincount([*of_row, *lost], minlength=len(right)))
+
+    def gain(drawn: Any) -> float:
+        places = places_of(starts[:-1][drawn], np.diff(starts)[drawn])
+        return float(np.subtract(*(average_precision_score(rows[places, 0], rows[places, k]) for k in (1, 2))))
+
+    interval = bootstrap_interval(np.arange(len(right)), gain, seed=SEED, draws=DRAWS)
+    issues = table.issues(1.0)
+    report, findings = table.report(issues, SEED), [issue for issue in issues if issue["issue"] in CORRECTED]
+    hits = [
+        any(span not in gold[i["row"] - 1] for span in i["spans"][0])
+        or any(span in gold[i["row"] - 1] for span in i["spans"][1])
+        for i in findings
+    ]
+    left = [
+        sum(len({*spans} ^ of_row) for spans, of_row in zip(corrected, gold, strict=True))
+        for corrected in (table.corrected(issues), table.corrected(issues, -1.0))
+    ]
+    wrong = int(rows[:, 0].sum())
+    return {
+        "entities": report["entities"],
+        "pairs": len(rows),
+        "wrong": wrong,
+        "wrong_that_no_system_ranks": len(lost),
+        "estimated_share": round(report["errors"], 4),
+        "interval_of_the_share": [round(bound, 4) for bound in report["interval"]],
+        "share": round(
+            wrong / sum(len({*row.entities} | spans) for row, spans in zip(table.sentences, gold, strict=True)), 4
+        ),
+        "f1": {name: round(score, 4) for name, score in report["f1"].items()},
+        "weights": report["weights"],
+        "average_precision": round(float(average_precision_score(rows[:, 0], rows[:, 1])), 3),
+        "low_confidence_alone": round(float(average_precision_score(rows[:, 0], rows[:, 2])), 3),
+        "interval_of_the_gain": [round(bound, 3) for bound in interval],
+        "findings": len(findings),
+        "right_among_100": float(np.mean(hits[:100])),
+        "right_findings": round(float(np.mean(hits)), 3),
+        "wrong_entities_after_correction": left[0],
+        "wrong_entities_with_all_suggestions": left[1],
+    }
+
+
 def _of_several(data: Path, model: str | None, peer: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
     """The scores of each source of probabilities on pairs of a text and a label."""
     lines = (data / "intents/snips_train.jsonl").read_text(encoding="utf-8").splitlines()
@@ -405,6 +514,30 @@ def _with_planted(sentences: Sequence[TaggedExample]) -> list[TaggedExample]:
         dataclasses.replace(row, tags=tuple(scheme_tags(spans, len(row.words), scheme)))
         for row, spans in zip(sentences, rows, strict=True)
     ]
+
+
+def _with_planted_spans(sentences: Sequence[Any]) -> list[Any]:
+    """Sentences in whose entities the same errors are planted; a spurious one has words of no other of its label."""
+    draws, result = generator(SEED, "planted errors"), []
+    labels = sorted({span.label for row in sentences for span in row.entities})
+    for row in sentences:
+        spans, count = [], len(row.words)
+        for start, end, label in row.entities:
+            change = draws.integers(3) if draws.random() < PLANTED else None
+            if change is None:
+                spans.append((start, end, label))
+            elif change == 1:
+                spans.append((start, end, str(draws.choice([other for other in labels if other != label]))))
+            elif change:
+                borders = [(start - 1, end), (start, end + 1), (start + 1, end), (start, end - 1)]
+                borders = [(a, b) for a, b in borders if 0 <= a < b <= count]
+                spans += [(*borders[draws.integers(len(borders))], label)] if borders else []
+            if draws.random() < PLANTED / 3:
+                word, label = int(draws.integers(count)), str(draws.choice(labels))
+                if (word, word + 1, label) not in row.entities:
+                    spans.append((word, word + 1, label))
+        result.append(EntityExample.of(row, spans))
+    return [dataclasses.replace(row, location=before.location) for row, before in zip(result, sentences, strict=True)]
 
 
 def _imdb(data: Path, *, train: bool) -> list[dict[str, Any]]:

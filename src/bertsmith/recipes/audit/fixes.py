@@ -3,21 +3,24 @@
 A row is applied to the table that was audited; one whose text or label is no longer in its place is refused.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, quiet, warn
+from bertsmith.recipes.audit.entities import CHANGE, changed_entities, marked_entities
 from bertsmith.recipes.audit.results import COLUMNS
 from bertsmith.recipes.audit.several import as_cell, toggled
 from bertsmith.recipes.audit.tags import CORRECTED, marked_words, replaced_tags, text_of_sentence
 from bertsmith.tasks.datasets.cells import show_columns
-from bertsmith.tasks.datasets.examples import TaggedExample, TextExample
+from bertsmith.tasks.datasets.examples import TaggedExample, TextExample, WordSpan
 from bertsmith.tasks.datasets.file_text import quoted
 from bertsmith.tasks.datasets.labels import labels_of, listed
 from bertsmith.tasks.datasets.tables import read_table
 from bertsmith.tasks.datasets.values import brief
+from bertsmith.tasks.specs.nested_entities import gold_of
 from bertsmith.tasks.specs.task import TaskSpec
 
 
@@ -113,3 +116,51 @@ def fixed_tags(spec: TaskSpec, sentences: Sequence[TaggedExample], fixes: Sequen
         fix.require_same(text_of_sentence(sentence), marked_words(sentence, spec.scheme, start, end))
         result[fix.row] = replaced_tags(result[fix.row], tags, start, spec.scheme)
     return result
+
+
+def fixed_entities(
+    spec: TaskSpec, sentences: Sequence[TaggedExample], fixes: Sequence[Fix]
+) -> list[tuple[WordSpan, ...]]:
+    """The entities of all sentences, with those of the corrections."""
+    result = [gold_of(sentence) for sentence in sentences]
+    for fix in fixes:
+        sentence = sentences[fix.row]
+        removed, added = _change_of(fix, len(sentence.words))
+        unknown = [span.label for span in added if span.label not in spec.labels]
+        if unknown:
+            known = listed(map(brief, spec.labels))
+            raise InputError.at(fix.location, f"a label of the table, {known}", brief(unknown[0]), "correct the row")
+        start, end = min(span.start for span in (*removed, *added)), max(span.end for span in (*removed, *added))
+        fix.require_same(text_of_sentence(sentence), marked_entities(sentence, removed, start, end))
+        absent = [span for span in removed if span not in gold_of(sentence)]
+        if absent:
+            raise InputError.at(
+                fix.location, f"entities of row {fix.row + 1} of the table", brief(list(absent[0])),
+                "the table has changed since its audit: audit it again",
+            )  # fmt: skip
+        result[fix.row] = changed_entities(result[fix.row], removed, added)
+    return result
+
+
+def _change_of(fix: Fix, words: int) -> tuple[list[WordSpan], list[WordSpan]]:
+    """The entities that a correction removes and adds."""
+    cell = fix.values["change"]
+    try:
+        values = json.loads(cell)
+    except ValueError:
+        values = None
+    parts: list[Any] = [values.get(name) for name in CHANGE] if isinstance(values, dict) else []
+    if not any(parts) or len(values) != len(CHANGE) or not all(_are_spans(part, words) for part in parts):
+        raise InputError.at(
+            fix.location, 'entities as {"remove": [[0, 1, "PER"]], "add": []}, whose words count from 0', brief(cell),
+            "correct the column 'change'",
+        )  # fmt: skip
+    removed, added = ([WordSpan(*span) for span in part] for part in parts)
+    return removed, added
+
+
+def _are_spans(values: Any, words: int) -> bool:
+    return isinstance(values, list) and all(
+        isinstance(span, list) and [type(part) for part in span] == [int, int, str] and 0 <= span[0] < span[1] <= words
+        for span in values
+    )

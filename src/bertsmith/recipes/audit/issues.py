@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from bertsmith.base.core.progress import tell
@@ -22,6 +23,7 @@ from bertsmith.tasks.metrics.label_errors import (
     normalized_margins,
     probably_wrong,
 )
+from bertsmith.tasks.metrics.uncertainty import bootstrap_interval, proportion_interval
 from bertsmith.tasks.metrics.vectors import unit
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.split import inputs_of
@@ -134,6 +136,20 @@ def issues_of_texts(
     if vectors is not None:
         issues += [issue(row, OUTLIER) for row in _outliers(unit(vectors))]
     return issues
+
+
+def estimated(rows: npt.NDArray[Any], errors: Callable[[Any], float], seed: int, draws: int = 200) -> dict[str, Any]:
+    """The share of errors and its 95% interval, for audit.json.
+
+    Args:
+        errors: the share among rows, all of which it judges again.
+        draws: of the bootstrap.
+    """
+    share = errors(rows)
+    low, high = bootstrap_interval(rows, errors, seed=seed, draws=draws)
+    if low == high:  # without a single error, say, draws tell nothing about other rows
+        low, high = proportion_interval(round(share * len(rows)), len(rows))
+    return {"errors": share, "interval": [min(low, share), max(high, share)]}
 
 
 def overlaps_of(names: Sequence[str], confident: Ints, labels: Ints) -> list[dict[str, Any]]:

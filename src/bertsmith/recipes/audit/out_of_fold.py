@@ -5,7 +5,7 @@ Letters: E labelled examples, U others, D columns, K labels, S systems. Of a tag
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ from bertsmith.recipes.results.resampling import texts_of
 from bertsmith.tasks.baselines.bag_of_words import BagOfWords
 from bertsmith.tasks.baselines.linear import PENALTIES, PENALTIES_OF_BAGS, fit_for
 from bertsmith.tasks.baselines.word_columns import word_columns
-from bertsmith.tasks.datasets.examples import Example, TaggedExample, TextExample
+from bertsmith.tasks.baselines.word_model import counted_entities, known_entities
+from bertsmith.tasks.datasets.examples import EntityExample, Example, TaggedExample, TextExample, WordSpan
 from bertsmith.tasks.datasets.labels import listed
 from bertsmith.tasks.datasets.values import brief
 from bertsmith.tasks.encoding.engine import TASK
@@ -30,15 +31,19 @@ from bertsmith.tasks.encoding.loading import load_frozen_encoder
 from bertsmith.tasks.metrics.calibration import softmax
 from bertsmith.tasks.metrics.label_errors import Floats, Ints
 from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.nested_entities import LOWEST
 from bertsmith.tasks.specs.settings import TaskSettings
 from bertsmith.tasks.specs.task import BAG, VECTORS, TaskSpec
 from bertsmith.training.loop.run_folder import FOLDS
 
 WORDS = "linear model on words"
 TAGGING = "tagging"  # the kind of task
+LISTED = "entities of other folds"
+Scored = dict[WordSpan, float]  # the probabilities of spans of a sentence
 _PENALTY_OF_WORDS = (1.0,)  # of columns that are 0 or 1
 _WHOLE = 10**6  # words of a text that the bag of words reads, more than any has
 _LONG = 100  # words of a text on average, from which runs of letters would take most of the time
+_UNSEEN = 1.0  # occurrences as no entity that are added to those of a run of words
 _MOST_ROUNDS = 200  # of expectation maximization
 
 
@@ -124,6 +129,17 @@ def of_run(run: Path, spec: TaskSpec, examples: Sequence[Example], device: str) 
     Raises:
         InputError: the run has no folds, or they are of other examples.
     """
+    if spec.kind == TAGGING:
+        return {MODEL: _of_fold_models(run, spec, examples, device)}
+    lines = _lines_of(run, examples)
+    chances = [line["prediction"]["probabilities"] for line in lines]
+    best = (read_json(run / REPORT_FILE) if (run / REPORT_FILE).is_file() else {}).get("best")
+    name = BAG if best == BAG_FOLDER else named(START, 0) if best == START else MODEL
+    return {name: np.array([[chance[label] for label in spec.labels] for chance in chances], dtype=np.float64)}
+
+
+def _lines_of(run: Path, examples: Sequence[Example]) -> list[Any]:
+    """The out-of-fold predictions of a run, which are those of the same examples."""
     path = run / OUT_OF_FOLD
     if not path.is_file():
         raise InputError(
@@ -131,29 +147,52 @@ def of_run(run: Path, spec: TaskSpec, examples: Sequence[Example], device: str) 
         )
     lines = list(read_json_lines(path))
     _require_same(path, lines, examples)
-    if spec.kind == TAGGING:
-        return {MODEL: _of_fold_models(run, spec, examples, [line["fold"] for line in lines], device)}
-    chances = [line["prediction"]["probabilities"] for line in lines]
-    best = (read_json(run / REPORT_FILE) if (run / REPORT_FILE).is_file() else {}).get("best")
-    name = BAG if best == BAG_FOLDER else named(START, 0) if best == START else MODEL
-    return {name: np.array([[chance[label] for label in spec.labels] for chance in chances], dtype=np.float64)}
+    return lines
 
 
-def _of_fold_models(
-    run: Path, spec: TaskSpec, examples: Sequence[Example], folds: Sequence[int], device: str
-) -> Floats:
+def listed_spans(sentences: Sequence[EntityExample], folds: Ints, longest: int) -> list[Scored]:
+    """The probabilities of the spans of each sentence that are entities in other folds, by how often they are one."""
+    result: list[Scored] = [{}] * len(sentences)
+    for number in np.unique(folds).tolist():
+        counts = counted_entities([sentences[row] for row in np.flatnonzero(folds != number).tolist()])
+        for row in np.flatnonzero(folds == number).tolist():
+            spans = known_entities(counts, sentences[row], longest, unseen=_UNSEEN)
+            result[row] = {span: chance for span, chance in spans if chance >= LOWEST}
+    return result
+
+
+def spans_of_run(
+    run: Path, spec: TaskSpec, sentences: Sequence[EntityExample], wanted: Sequence[Set[WordSpan]], device: str
+) -> list[Scored]:
+    """The probabilities of the spans of each sentence that the model of its fold in a run takes for possible entities.
+
+    Args:
+        wanted: spans of each sentence that are among them in any case.
+
+    Raises:
+        InputError: see `of_run`; or the models read shorter entities than the table has.
+    """
+    result: list[Scored] = [{}] * len(sentences)
+    for rows, predictor in _fold_models(run, spec, sentences, device):
+        words, longest = predictor.task.spec.settings.entity_words, spec.settings.entity_words
+        if words < longest:
+            raise InputError(
+                expected=f"models in '{run}' that find entities of {counted(longest, 'word')}, as the table has",
+                found=f"entities of at most {words}",
+                fix="train them without --entity-words",
+            )
+        of_fold = [sentences[row] for row in rows]
+        logits = predictor.engine.logits(predictor.task.encode(of_fold, predictor.tokenizer), TASK)
+        spans = predictor.task.probable_spans(of_fold, logits, [wanted[row] for row in rows])
+        for row, scored in zip(rows, spans, strict=True):
+            result[row] = dict(scored)
+    return result
+
+
+def _of_fold_models(run: Path, spec: TaskSpec, examples: Sequence[Example], device: str) -> Floats:
     """The probabilities of the tags of words, [E, K], each by the model of its fold in a run."""
     parts: list[Floats] = [np.zeros((0, len(spec.labels)))] * len(examples)
-    for fold in sorted(set(folds)):
-        folder = run / FOLDS / str(fold) / MODEL_FOLDER
-        predictor: Any = load_predictor(folder, device=device)
-        if predictor.task.spec.labels != spec.labels:
-            raise InputError(
-                expected=f"the tags of the table in '{folder}': {listed(map(brief, spec.labels))}",
-                found=listed(map(brief, predictor.task.spec.labels)),
-                fix="name the table that the run was trained on, as it was then",
-            )
-        rows = [row for row, other in enumerate(folds) if other == fold]
+    for rows, predictor in _fold_models(run, spec, examples, device):
         sentences = [examples[row] for row in rows]
         logits = predictor.engine.logits(predictor.task.encode(sentences, predictor.tokenizer), TASK)
         chances = softmax(logits.astype(np.float64) / predictor.task.spec.temperature)
@@ -161,6 +200,23 @@ def _of_fold_models(
         for row, part in zip(rows, np.split(chances, cuts), strict=True):
             parts[row] = part
     return np.concatenate(parts)
+
+
+def _fold_models(
+    run: Path, spec: TaskSpec, examples: Sequence[Example], device: str
+) -> Iterator[tuple[list[int], Any]]:
+    """The rows of each fold of a run for the same examples, with its model."""
+    folds = [line["fold"] for line in _lines_of(run, examples)]
+    for fold in sorted(set(folds)):
+        folder = run / FOLDS / str(fold) / MODEL_FOLDER
+        predictor: Any = load_predictor(folder, device=device)
+        if predictor.task.spec.labels != spec.labels:
+            raise InputError(
+                expected=f"the labels of the table in '{folder}': {listed(map(brief, spec.labels))}",
+                found=listed(map(brief, predictor.task.spec.labels)),
+                fix="name the table that the run was trained on, as it was then",
+            )
+        yield [row for row, other in enumerate(folds) if other == fold], predictor
 
 
 def _require_same(path: Path, lines: Sequence[Mapping[str, Any]], examples: Sequence[Example]) -> None:
@@ -183,6 +239,8 @@ def _require_same(path: Path, lines: Sequence[Mapping[str, Any]], examples: Sequ
 
 def _content(example: Example) -> tuple[list[str], Any]:
     """The texts or the words of an example, and its gold, as the line of a run has them."""
+    if isinstance(example, EntityExample):
+        return list(example.words), [list(span) for span in example.entities]
     if isinstance(example, TaggedExample):
         return list(example.words), list(example.tags or ())
     label = example.label  # type: ignore[union-attr]

@@ -4,13 +4,16 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated
 
+from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.requests import Request, file_field
 from bertsmith.base.core.settings import Help, help_field, require, require_other
 from bertsmith.base.core.tables import File
-from bertsmith.tasks.specs.named_tasks import TAGS, task_name
+from bertsmith.tasks.datasets.examples import NESTED_NER
+from bertsmith.tasks.specs.named_tasks import TAGS, known_task
 from bertsmith.tasks.specs.settings import ColumnSettings
 
 CLASSIFICATION, SEVERAL_LABELS = "classification", "multi-label"
+_TASKS = (CLASSIFICATION, SEVERAL_LABELS, *TAGS, NESTED_NER)
 MOST_PAIRED = 20_000  # examples among which similar texts are searched, as every pair is compared
 
 
@@ -25,7 +28,8 @@ class AuditRequest(Request, ColumnSettings):
     _: dataclasses.KW_ONLY
     task: str = help_field(
         CLASSIFICATION,
-        "the task: classification, multi-label for texts with several labels, ner for entities, pos for other tags",
+        "the task: classification, multi-label for texts with several labels, ner for entities, nested-ner for those "
+        "that share words, pos for other tags",
         metavar="NAME",
     )
     model: str | None = help_field(
@@ -85,12 +89,21 @@ class AuditRequest(Request, ColumnSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "task", task_name(self.task))
+        name = known_task(self.task)
+        if name is None:
+            raise ConfigError.unknown("task", self.task, _TASKS)
+        object.__setattr__(self, "task", name)
         require(
-            self.task in (CLASSIFICATION, SEVERAL_LABELS, *TAGS),
-            expected=f"--task {CLASSIFICATION}, {SEVERAL_LABELS}, {' or '.join(TAGS)}, the tasks that can be audited",
+            self.task in _TASKS,
+            expected=f"--task {', '.join(_TASKS[:-1])} or {_TASKS[-1]}, the tasks that can be audited",
             found=self.task,
-            fix="give a table of texts with labels, or sentences with tags",
+            fix="give a table of texts with labels, or sentences with tags or entities",
+        )
+        require_other(
+            self.model is None or self.task != NESTED_NER,
+            "--model",
+            f"a task other than {NESTED_NER}",
+            "name a run with folds by --run, whose models score spans",
         )
         for option in ("model", "run", "next", "dev"):
             require(

@@ -81,18 +81,21 @@ def write_page(folder: Path, report: Mapping[str, Any], issues: Sequence[Mapping
     from bertsmith.base.pages import html
 
     low, high = report["interval"]
-    unit, label = ("sentence", "tag") if "words" in report else ("example", "label")
+    unit, labels = ("sentence", "tags") if "words" in report else ("example", "labels")
+    if "entities" in report:
+        unit, labels = "sentence", "entities, in the file or missing from it,"
+    metric = "f1" if "f1" in report else "accuracy"
     parts = [
         html.summary(
             [
                 counted(report["examples"], unit),
-                f"{report['errors']:.1%} of the {label}s probably wrong (95% interval {low:.1%} to {high:.1%})",
+                f"{report['errors']:.1%} of the {labels} probably wrong (95% interval {low:.1%} to {high:.1%})",
             ]
         ),
         html.section("Issues", html.table([[name, f"{count:,}"] for name, count in report["issues"].items()])),
         html.section(
             f"Models that had not seen the {unit}s",
-            html.table([[name, f"{score:.4f}"] for name, score in report["accuracy"].items()], ["system", "accuracy"]),
+            html.table([[name, f"{score:.4f}"] for name, score in report[metric].items()], ["system", metric]),
         ),
     ]
     if report["overlaps"]:

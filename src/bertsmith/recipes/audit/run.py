@@ -36,16 +36,20 @@ from bertsmith.base.storage.files import digest_file, write_json, write_text
 from bertsmith.base.storage.locks import require_unused
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
-from bertsmith.recipes.audit.fixes import fixed_cells, fixed_tags, read_fixes
-from bertsmith.recipes.audit.issues import KINDS, MOST_PAIRS, WRONG, Audited, issues_of, overlaps_of
+from bertsmith.recipes.audit.entities import EntitiesAudited
+from bertsmith.recipes.audit.fixes import fixed_cells, fixed_entities, fixed_tags, read_fixes
+from bertsmith.recipes.audit.issues import KINDS, MOST_PAIRS, WRONG, Audited, estimated, issues_of, overlaps_of
 from bertsmith.recipes.audit.learning_curve import learning_curve
 from bertsmith.recipes.audit.next_rows import NEXT_TABLE, most_informative, write_next
 from bertsmith.recipes.audit.out_of_fold import (
+    LISTED,
     TAGGING,
     Features,
     bag_features,
+    listed_spans,
     mixture_weights,
     of_run,
+    spans_of_run,
     vector_features,
     word_features,
 )
@@ -53,7 +57,8 @@ from bertsmith.recipes.audit.request import AuditRequest
 from bertsmith.recipes.audit.results import require_names, write_corrected, write_issues, write_page
 from bertsmith.recipes.audit.several import SeveralAudited, two_answers
 from bertsmith.recipes.audit.tags import CORRECTED, TagsAudited
-from bertsmith.tasks.datasets.examples import TaggedExample, TextExample
+from bertsmith.recipes.results.baseline_lines import MODEL
+from bertsmith.tasks.datasets.examples import EntityExample, TaggedExample, TextExample
 from bertsmith.tasks.datasets.labels import are_hardly_shared, labels_of, listed
 from bertsmith.tasks.datasets.tables import read_elsewhere
 from bertsmith.tasks.datasets.tagged_copies import tagged_copy
@@ -65,18 +70,17 @@ from bertsmith.tasks.metrics.label_errors import (
     confident_labels,
     share_of_errors,
 )
-from bertsmith.tasks.metrics.uncertainty import bootstrap_interval, proportion_interval
 from bertsmith.tasks.specs.classification import label_matrix
 from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
-from bertsmith.tasks.specs.task import BAG, VECTORS, TaskSpec
+from bertsmith.tasks.specs.task import BAG, ENTITIES, VECTORS, TaskSpec
 from bertsmith.tasks.task_data.row_columns import groups_of
 from bertsmith.tasks.task_data.split import TaskData, fold_numbers, inputs_of
 from bertsmith.tasks.task_data.task_files import read_task
 from bertsmith.tasks.task_data.unlabelled import read_unlabelled
 from bertsmith.training.loop.run import Run
 
+_OF_SENTENCES = (TAGGING, ENTITIES)  # kinds of task
 LENGTH = 128  # tokens of a row, unless the model reads fewer
-_DRAWS = 500  # of the bootstrap
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,10 +103,11 @@ class Audit:
         if "corrections" in report:
             return [f"{counted(report['corrections'], 'correction')} in {next(self.folder.glob('corrected.*'))}"]
         low, high = report["interval"]
-        systems = ", ".join(f"{name} {score:.4f}" for name, score in report["accuracy"].items())
-        unit = "sentence" if "words" in report else "example"
+        metric = "f1" if "f1" in report else "accuracy"
+        systems = ", ".join(f"{name} {score:.4f}" for name, score in report[metric].items())
+        unit = "sentence" if "words" in report or "entities" in report else "example"
         lines = [
-            f"{counted(report['examples'], unit)}, each predicted without having been seen; accuracy: {systems}",
+            f"{counted(report['examples'], unit)}, each predicted without having been seen; {metric}: {systems}",
             f"estimated share of wrong {self._labels()}: {report['errors']:.4f} (95% interval {low:.4f} to {high:.4f})",
             "; ".join(f"{name}: {count:,}" for name, count in report["issues"].items() if count or name in CORRECTED),
         ]
@@ -138,6 +143,8 @@ class Audit:
 
     def _labels(self) -> str:
         pairs, words = self.report.get("pairs"), self.report.get("words")
+        if "entities" in self.report:
+            return f"entities among the {self.report['entities']:,} of the file and those missing from it"
         if words:
             return f"tags among the {words:,} words"
         return f"labels among the {pairs:,} pairs of a row and a label" if pairs else "labels"
@@ -159,6 +166,8 @@ def audit_labels(request: AuditRequest) -> Audit:
         folds = np.array(fold_numbers(data.train, request.folds, request.seed, groups=groups))
         if spec.kind == TAGGING:
             return _of_tags(request, run, folder, spec, data, folds)
+        if spec.kind == ENTITIES:
+            return _of_entities(request, run, spec, data, folds)
         if spec.multi_label:
             return _of_several(request, run, folder, spec, data, folds)
         return _of_texts(request, run, folder, spec, data, folds)
@@ -213,12 +222,38 @@ def _of_tags(
     judged = _judged(spec, tags, of_words)
     made = _predicted(request, run, folder, spec, data, tags, of_words)
     table = TagsAudited(spec=spec, sentences=sentences, tags=tags, probabilities=made.probabilities, judged=judged)
-    issues = table.issues(request.near, made.dev, made.vectors)
+    vectors = None if made.vectors is None else np.add.reduceat(made.vectors, table.borders[:-1])
+    issues = table.issues(request.near, made.dev, vectors)
     corrected = table.corrected(issues)
     _write_tags(run, request, sentences, corrected)
     changed = sum(row != sentence.tags for row, sentence in zip(corrected, sentences, strict=True))
     report = table.report(made.systems, made.weights, issues, request.seed)
     return _written(run, report | {"corrected": changed}, issues)
+
+
+def _of_entities(request: AuditRequest, run: Run, spec: TaskSpec, data: TaskData, folds: Ints) -> Audit:
+    """The audit of entities that may share words."""
+    sentences = cast("Sequence[EntityExample]", data.train)
+    parts: dict[str, set[int]] = {label: set() for label in spec.labels}
+    for sentence, fold in zip(sentences, folds.tolist(), strict=True):
+        for span in sentence.entities:
+            parts[span.label].add(fold)
+    judged = np.array([len(of_label) > 1 for of_label in parts.values()])
+    _require_judged(spec, judged)
+    dev = [] if request.dev is None else _texts(spec, local_path(request.dev), request)
+    systems = {LISTED: listed_spans(sentences, folds, spec.settings.entity_words)}
+    if request.run is not None:
+        wanted = [
+            scored.keys() | {*sentence.entities} for scored, sentence in zip(systems[LISTED], sentences, strict=True)
+        ]
+        systems[MODEL] = spans_of_run(Path(request.run), spec, sentences, wanted, request.device)
+    _start(run, request, spec, data)
+    table = EntitiesAudited(spec=spec, sentences=sentences, systems=systems, judged=judged)
+    issues = table.issues(request.near, dev)
+    corrected = table.corrected(issues)
+    _write_tags(run, request, sentences, corrected)
+    changed = sum(row != sentence.entities for row, sentence in zip(corrected, sentences, strict=True))
+    return _written(run, table.report(issues, request.seed) | {"corrected": changed}, issues)
 
 
 class _Predicted(NamedTuple):
@@ -280,8 +315,8 @@ def _fixed(request: AuditRequest, run: Run, spec: TaskSpec, data: TaskData) -> A
     assert request.fix is not None, "a file of corrections"
     examples: Any = data.train
     fixes = read_fixes(local_path(request.fix), len(examples))
-    if spec.kind == TAGGING:
-        tags = fixed_tags(spec, examples, fixes)
+    if spec.kind in _OF_SENTENCES:
+        tags: Any = (fixed_tags if spec.kind == TAGGING else fixed_entities)(spec, examples, fixes)
         _start(run, request, spec, data)
         _write_tags(run, request, examples, tags)
     else:
@@ -296,9 +331,9 @@ def _fixed(request: AuditRequest, run: Run, spec: TaskSpec, data: TaskData) -> A
 
 
 def _write_tags(
-    run: Run, request: AuditRequest, sentences: Sequence[TaggedExample], tags: Sequence[Sequence[str]]
+    run: Run, request: AuditRequest, sentences: Sequence[TaggedExample], tags: Sequence[Sequence[Any]]
 ) -> None:
-    """Writes the corrected copy of a file of tagged sentences."""
+    """Writes the corrected copy of a file of sentences with these tags or entities."""
     columns = request.part(ColumnSettings)
     text, ending = tagged_copy(
         local_path(request.table), request.task, sentences, tags, text_column=columns.text_column,
@@ -345,7 +380,7 @@ def _read(request: AuditRequest, folder: ModelFolder | None) -> tuple[TaskSpec, 
     settings = TaskSettings(max_length=request.max_length or most)
     with read_elsewhere(request.group_column):
         spec, data = read_task(request.task, table, None, columns=columns, settings=settings, fold=(0, 1))
-    if spec.kind != TAGGING:
+    if spec.kind not in _OF_SENTENCES:
         _require_shared(request, spec, len(data.train))
     groups = groups_of(data.train, table, request.group_column, None, encoding=columns.encoding)
     return spec, data, groups
@@ -394,7 +429,7 @@ def _texts(spec: TaskSpec, path: Path, request: AuditRequest) -> list[TextExampl
     """The texts of a file, with or without labels, of the shape of the table."""
     columns = request.part(ColumnSettings)
     texts = cast("list[TextExample]", read_unlabelled(path, request.task, spec, columns))
-    if spec.kind == TAGGING:
+    if spec.kind in _OF_SENTENCES:
         return texts
     are_pairs = bool(spec.pair)
     if (texts[0].second is not None) != are_pairs:
@@ -467,18 +502,13 @@ def _report(
     def errors(drawn: Any) -> float:
         return share_of_errors(drawn[:, :-1], drawn[:, -1].astype(np.int64))
 
-    share = errors(rows)
-    low, high = bootstrap_interval(rows, errors, seed=seed, draws=_DRAWS)
-    if low == high:  # without a single error, say, draws tell nothing about other rows
-        low, high = proportion_interval(round(share * len(rows)), len(rows))
     kinds = [issue["issue"] for issue in issues]
     return {
         "examples": len(labels),
         "labels": {label: int(count) for label, count in zip(names, counts, strict=True)},
         "accuracy": {name: float((part.argmax(axis=1) == labels).mean()) for name, part in systems.items()},
         "weights": dict(zip(systems, weights.round(4).tolist(), strict=True)),
-        "errors": share,
-        "interval": [min(low, share), max(high, share)],
+        **estimated(rows, errors, seed, draws=500),
         "issues": {kind: kinds.count(kind) for kind in KINDS},
         "overlaps": overlaps_of(names, table.confident, labels)[:MOST_PAIRS],
     }

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.recipes.audit.issues import KINDS, WRONG, issues_of_texts
+from bertsmith.recipes.audit.issues import KINDS, WRONG, estimated, issues_of_texts
 from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.metrics.label_errors import (
     NO_LABEL,
@@ -26,10 +26,7 @@ from bertsmith.tasks.metrics.label_errors import (
     normalized_margins,
     share_probably_wrong,
 )
-from bertsmith.tasks.metrics.uncertainty import bootstrap_interval, proportion_interval
 from bertsmith.tasks.specs.task import TaskSpec
-
-_DRAWS = 200  # of the bootstrap, each of which judges every label
 
 
 def two_answers(chances: Floats) -> Floats:
@@ -133,10 +130,6 @@ class SeveralAudited:
     ) -> dict[str, Any]:
         """The content of audit.json; shares are those of pairs of a row and a label."""
         rows = np.concatenate([self.chances[:, self.judged], self.has[:, self.judged]], axis=1)
-        share = _share(rows)
-        low, high = bootstrap_interval(rows, _share, seed=seed, draws=_DRAWS)
-        if low == high:  # without a single error, say, draws tell nothing about other rows
-            low, high = proportion_interval(round(share * len(rows)), len(rows))
         kinds = [issue["issue"] for issue in issues]
         counts = self.has.sum(axis=0).tolist()
         return {
@@ -145,8 +138,7 @@ class SeveralAudited:
             "labels": dict(zip(self.spec.labels, counts, strict=True)),
             "accuracy": {name: float(((part >= 0.5) == self.has).mean()) for name, part in systems.items()},
             "weights": dict(zip(systems, weights.round(4).tolist(), strict=True)),
-            "errors": share,
-            "interval": [min(low, share), max(high, share)],
+            **estimated(rows, _share, seed),
             "issues": {kind: kinds.count(kind) for kind in KINDS},
             "overlaps": [],
         }

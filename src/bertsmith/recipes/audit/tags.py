@@ -9,10 +9,11 @@ Source: Wang and Mueller (2022), "Detecting Label Errors in Token Classification
 sentences by their lowest score; findings are ranked by the mean margin of the words whose tags differ.
 """
 
+import abc
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,10 +25,11 @@ from bertsmith.recipes.audit.issues import (
     SHARED,
     UNCLEAR,
     WRONG,
+    estimated,
     issues_of_texts,
     overlaps_of,
 )
-from bertsmith.tasks.datasets.examples import Example, TaggedExample
+from bertsmith.tasks.datasets.examples import EntityExample, Example, TaggedExample
 from bertsmith.tasks.metrics.entities import Span, entity_spans, scheme_tags
 from bertsmith.tasks.metrics.label_errors import (
     NO_LABEL,
@@ -38,7 +40,6 @@ from bertsmith.tasks.metrics.label_errors import (
     probably_wrong,
     share_probably_wrong,
 )
-from bertsmith.tasks.metrics.uncertainty import bootstrap_interval, proportion_interval
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.text.tokenizers.encoded import offsets_of, places_of
@@ -52,12 +53,101 @@ MISSING, SPURIOUS, TYPE, BOUNDARY, OTHERS = (
 )
 CORRECTED = (WRONG, MISSING, SPURIOUS, TYPE, BOUNDARY, OTHERS)
 CERTAIN = 0.99  # below, more suggestions are wrong than labels of usual data
-_OF_SENTENCES = (DIFFERS, SHARED, UNCLEAR, OUTLIER)
-_DRAWS = 200  # of the bootstrap, each of which judges every word
+OF_SENTENCES = (DIFFERS, SHARED, UNCLEAR, OUTLIER)
+
+
+class Finding(NamedTuple):
+    """Entities or tags of a sentence that are not the most likely ones.
+
+    Attributes:
+        margin: of the labels that it has, the mean; the lower it is, the more certain is the error.
+        is_wrong: whether it is probably an error; None: no label is confidently right or wrong, False: not an error.
+        record: of issues.csv.
+    """
+
+    margin: float
+    is_wrong: bool | None
+    record: dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class TagsAudited:
+class SentencesAudited(abc.ABC):
+    """Sentences with predictions for what is labelled in them."""
+
+    spec: TaskSpec
+    sentences: Sequence[TaggedExample]
+
+    @abc.abstractmethod
+    def findings(self) -> Iterator[Finding]:
+        """Where the most likely labels are others, in the order of the sentences."""
+
+    @abc.abstractmethod
+    def marked(self, row: int) -> str:
+        """The words of a sentence with its labels."""
+
+    @abc.abstractmethod
+    def lowest(self, row: int) -> float:
+        """The probability of the least likely label of a sentence."""
+
+    def issues(self, near: float, dev: Sequence[Example] = (), vectors: Any = None) -> list[dict[str, Any]]:
+        """The findings that are probably errors, the most certain first, and other sentences to look at.
+
+        Args:
+            near, dev: see `issues_of`.
+            vectors: of sentences, [E, D], to find outliers by.
+        """
+        ranked = sorted(self.findings(), key=lambda finding: finding.margin)
+        labels = [
+            example.entities if isinstance(example, EntityExample) else example.tags for example in self.sentences
+        ]
+        numbers = {labelling: number for number, labelling in enumerate(dict.fromkeys(labels))}
+        others = issues_of_texts(
+            self.sentences,
+            np.array([numbers[labelling] for labelling in labels]),
+            self.marked,
+            self.sentence,
+            near,
+            dev,
+            vectors,
+            are_comparable=False,
+        )
+        others += [finding.record | {"issue": UNCLEAR} for finding in ranked if finding.is_wrong is None]
+        return [
+            *(finding.record for finding in ranked if finding.is_wrong),
+            *sorted(others, key=lambda issue: OF_SENTENCES.index(issue["issue"])),
+        ]
+
+    def sentence(self, row: int, kind: str, other: str = "") -> dict[str, Any]:
+        """The record of a whole sentence; see `Audited.issue`."""
+        sentence, marked, lowest = self.sentences[row], self.marked(row), round(self.lowest(row), 4)
+        return {
+            "row": row + 1,
+            "location": sentence.location,
+            "issue": kind,
+            "label": marked,
+            "suggested": marked,
+            "probability": lowest,
+            "probability_of_suggested": lowest,
+            "other": other,
+            "text": text_of_sentence(sentence),
+        }
+
+    def part(self, row: int, kind: str, start: int, end: int, chances: tuple[float, float]) -> dict[str, Any]:
+        """The record of some words of a sentence, without their labels.
+
+        Args:
+            chances: the mean probability of what they have, and of what is suggested.
+        """
+        return self.sentence(row, kind) | {
+            "probability": round(chances[0], 4),
+            "probability_of_suggested": round(chances[1], 4),
+            "other": f"word {end}" if end - start == 1 else f"words {start + 1} to {end}",
+            "words": (start, end),
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class TagsAudited(SentencesAudited):
     """Tagged sentences with the predictions for their words.
 
     Attributes:
@@ -66,8 +156,6 @@ class TagsAudited:
         judged: whether words of several parts have the tag of a word, [W].
     """
 
-    spec: TaskSpec
-    sentences: Sequence[TaggedExample]
     tags: Ints
     probabilities: Floats
     judged: npt.NDArray[np.bool_]
@@ -89,14 +177,8 @@ class TagsAudited:
         predictions: Any = task_for(self.spec).decode(self.sentences, None, scores, None)  # type: ignore[arg-type]
         return [prediction.tags for prediction in predictions]
 
-    def issues(self, near: float, dev: Sequence[Example], vectors: Any) -> list[dict[str, Any]]:
-        """The findings that are probably errors, the most certain first, and other sentences to look at.
-
-        Args:
-            near, dev: see `issues_of`.
-            vectors: of words, [W, D], to find outliers by.
-        """
-        errors, unclear = [], []
+    def findings(self) -> Iterator[Finding]:
+        """See `SentencesAudited`."""
         margins = normalized_margins(self.probabilities, self.tags)
         is_wrong = probably_wrong(self.probabilities, self.tags, self.confident)
         for row, (sentence, suggested) in enumerate(zip(self.sentences, self.suggested, strict=True)):
@@ -106,24 +188,9 @@ class TagsAudited:
                 words = self.borders[row] + np.array(
                     [word for word in range(start, end) if sentence.tags[word] != suggested[word]]  # type: ignore[index]
                 )
-                if is_wrong[words].any():
-                    errors.append((float(margins[words].mean()), self._finding(row, kind, start, end, words)))
-                elif (self.confident[words] == NO_LABEL).all() and self.judged[words].all():
-                    unclear.append((float(margins[words].mean()), self._finding(row, UNCLEAR, start, end, words)))
-        ranked = [[record for _, record in sorted(part, key=lambda pair: pair[0])] for part in (errors, unclear)]
-        numbers = {tags: number for number, tags in enumerate(dict.fromkeys(s.tags for s in self.sentences))}
-        others = issues_of_texts(
-            self.sentences,
-            np.array([numbers[sentence.tags] for sentence in self.sentences]),
-            self._marked,
-            self._sentence,
-            near,
-            dev,
-            None if vectors is None else np.add.reduceat(vectors, self.borders[:-1]),
-            are_comparable=False,
-        )
-        of_sentences = sorted([*others, *ranked[1]], key=lambda issue: _OF_SENTENCES.index(issue["issue"]))
-        return [*ranked[0], *of_sentences]
+                is_unclear = (self.confident[words] == NO_LABEL).all() and self.judged[words].all()
+                state = True if is_wrong[words].any() else None if is_unclear else False
+                yield Finding(float(margins[words].mean()), state, self._finding(row, kind, start, end, words))
 
     def _findings(self, sentence: TaggedExample, suggested: tuple[str, ...]) -> Iterator[tuple[int, int, str]]:
         """The first word, one past the last, and the kind of each finding."""
@@ -141,7 +208,7 @@ class TagsAudited:
             spans[side].append(span)
             parts[-1] = (start, max(end, span[2]), spans[0], spans[1])
         # The same entities may have other tags, which violate the scheme.
-        yield from ((start, end, _kind(ours, theirs)) for start, end, ours, theirs in parts if ours != theirs)
+        yield from ((start, end, kind_of_change(ours, theirs)) for start, end, ours, theirs in parts if ours != theirs)
 
     def _finding(self, row: int, kind: str, start: int, end: int, words: Ints) -> dict[str, Any]:
         """The record of a finding.
@@ -151,35 +218,22 @@ class TagsAudited:
         """
         suggested = self.suggested[row]
         numbers = [self.spec.labels.index(suggested[word]) for word in (words - self.borders[row]).tolist()]
-        return self._sentence(row, kind) | {
+        chances = [float(self.probabilities[words, part].mean()) for part in (self.tags[words], numbers)]
+        return self.part(row, kind, start, end, (chances[0], chances[1])) | {
             "label": marked_words(self.sentences[row], self.spec.scheme, start, end),
             "suggested": marked_words(self.sentences[row], self.spec.scheme, start, end, suggested),
-            "probability": round(float(self.probabilities[words, self.tags[words]].mean()), 4),
-            "probability_of_suggested": round(float(self.probabilities[words, numbers].mean()), 4),
-            "other": f"word {end}" if end - start == 1 else f"words {start + 1} to {end}",
-            "words": (start, end),
             "change": " ".join([str(start + 1), *suggested[start:end]]),
         }
 
-    def _sentence(self, row: int, kind: str, other: str = "") -> dict[str, Any]:
-        sentence, words = self.sentences[row], slice(self.borders[row], self.borders[row + 1])
-        marked = self._marked(row)
-        lowest = round(float(self.probabilities[words][np.arange(len(sentence.words)), self.tags[words]].min()), 4)
-        return {
-            "row": row + 1,
-            "location": sentence.location,
-            "issue": kind,
-            "label": marked,
-            "suggested": marked,
-            "probability": lowest,
-            "probability_of_suggested": lowest,
-            "other": other,
-            "text": text_of_sentence(sentence),
-        }
-
-    def _marked(self, row: int) -> str:
+    def marked(self, row: int) -> str:
+        """See `SentencesAudited`."""
         sentence = self.sentences[row]
         return marked_words(sentence, self.spec.scheme, 0, len(sentence.words))
+
+    def lowest(self, row: int) -> float:
+        """See `SentencesAudited`."""
+        words = slice(self.borders[row], self.borders[row + 1])
+        return float(self.probabilities[words][np.arange(len(self.sentences[row].words)), self.tags[words]].min())
 
     def corrected(self, issues: Sequence[Mapping[str, Any]], gain: float = CERTAIN) -> list[tuple[str, ...]]:
         """The tags of all sentences, with the suggested entities in place of those that are almost certainly wrong.
@@ -206,12 +260,6 @@ class TagsAudited:
             words = words[self.judged[words]]
             return share_probably_wrong(self.probabilities[words], self.tags[words]) if len(words) else 0.0
 
-        rows = np.arange(len(self.sentences))
-        share = errors(rows)
-        # Whole sentences are drawn, as errors of neighboring words come together.
-        low, high = bootstrap_interval(rows, errors, seed=seed, draws=_DRAWS)
-        if low == high:  # without a single error, say, draws tell nothing about other sentences
-            low, high = proportion_interval(round(share * len(rows)), len(rows))
         kinds = [issue["issue"] for issue in issues]
         counts = np.bincount(self.tags, minlength=len(self.spec.labels))
         overlaps = overlaps_of(self.spec.labels, self.confident, self.tags)
@@ -225,9 +273,9 @@ class TagsAudited:
             "labels": dict(zip(self.spec.labels, counts.tolist(), strict=True)),
             "accuracy": {name: float((part.argmax(axis=1) == self.tags).mean()) for name, part in systems.items()},
             "weights": dict(zip(systems, weights.round(4).tolist(), strict=True)),
-            "errors": share,
-            "interval": [min(low, share), max(high, share)],
-            "issues": {kind: kinds.count(kind) for kind in (*named, *_OF_SENTENCES)},
+            # Whole sentences are drawn, as errors of neighboring words come together.
+            **estimated(np.arange(len(self.sentences)), errors, seed),
+            "issues": {kind: kinds.count(kind) for kind in (*named, *OF_SENTENCES)},
             "overlaps": overlaps[:MOST_PAIRS],
         }
 
@@ -247,13 +295,23 @@ def marked_words(sentence: TaggedExample, scheme: str, start: int, end: int, tag
     Args:
         tags: of all its words; by default, those that it has.
     """
-    words, tags = list(sentence.words), tags or sentence.tags or ()
-    if not scheme:
-        words = [f"{word}/{tag}" for word, tag in zip(words, tags, strict=True)]
-    for kind, first, past in entity_spans(tags, scheme) if scheme else ():
-        words[first] = f"[{words[first]}"
-        words[past - 1] += f" {kind}]" if kind else "]"
-    return " ".join(words[start:end])
+    tags = tags or sentence.tags or ()
+    if scheme:
+        return bracketed(sentence.words, entity_spans(tags, scheme), start, end)
+    return " ".join(f"{word}/{tag}" for word, tag in zip(sentence.words[start:end], tags[start:end], strict=True))
+
+
+def bracketed(words: Sequence[str], spans: Iterable[Span], start: int, end: int) -> str:
+    """The words from `start` to `end` with entities in brackets, in front of whose end is the type.
+
+    >>> bracketed(("at", "Oslo", "University"), [("ORG", 1, 3), ("LOC", 1, 2)], 0, 3)
+    'at [[Oslo LOC] University ORG]'
+    """
+    shown = list(words)
+    for kind, first, past in sorted(spans, key=lambda span: span[2] - span[1]):
+        shown[first] = f"[{shown[first]}"
+        shown[past - 1] += f" {kind}]" if kind else "]"
+    return " ".join(shown[start:end])
 
 
 def replaced_tags(tags: Sequence[str], new: Sequence[str], start: int, scheme: str) -> tuple[str, ...]:
@@ -272,10 +330,11 @@ def replaced_tags(tags: Sequence[str], new: Sequence[str], start: int, scheme: s
     return (*tags[:start], *written[start : end + 1], *tags[end + 1 :])
 
 
-def _kind(ours: Sequence[Span], theirs: Sequence[Span]) -> str:
+def kind_of_change(ours: Sequence[Span], theirs: Sequence[Span]) -> str:
     """What is wrong with the entities of some words if those of another tagging are right.
 
-    >>> _kind([], [("LOC", 0, 2)]), _kind([("ORG", 0, 2)], [("LOC", 0, 2)]), _kind([("LOC", 0, 1)], [("LOC", 0, 2)])
+    >>> missing, longer = ([], [("LOC", 0, 2)]), ([("LOC", 0, 1)], [("LOC", 0, 2)])
+    >>> kind_of_change(*missing), kind_of_change([("ORG", 0, 2)], [("LOC", 0, 2)]), kind_of_change(*longer)
     ('missing entity', 'wrong type', 'wrong boundary')
     """
     if not (ours and theirs):

@@ -104,10 +104,16 @@ def counted_entities(train: Sequence[EntityExample]) -> Counts:
     return {"entities": entities, "occurrences": Counter(text for text in runs if text in entities)}
 
 
-def known_entities(counts: Counts, sentence: TaggedExample, longest: int) -> list[tuple[WordSpan, float]]:
-    """The spans of a sentence that are entities of the training examples, with the share of their occurrences."""
+def known_entities(
+    counts: Counts, sentence: TaggedExample, longest: int, unseen: float = 0.0
+) -> list[tuple[WordSpan, float]]:
+    """The spans of a sentence that are entities of the training examples, with the share of their occurrences.
+
+    Args:
+        unseen: occurrences as no entity that are added to those that were counted.
+    """
     return [
-        (WordSpan(start, end, label), count / counts["occurrences"][text])
+        (WordSpan(start, end, label), count / (counts["occurrences"][text] + unseen))
         for start, end, text in _runs_of_words(sentence.words, longest)
         for label, count in counts["entities"].get(text, {}).items()
     ]

@@ -208,11 +208,10 @@ def read_token_entities(path: Path, records: Iterable[tuple[str, Any]]) -> Examp
         if not words:
             skipped.append((location, "no words"))
             continue
-        keys = [key for key in ENTITY_KEYS[words_key] if isinstance(record.get(key), list)]
-        if not keys:
+        if not any(isinstance(record.get(key), list) for key in ENTITY_KEYS[words_key]):
             skipped.append((location, "no entities"))
             continue
-        entities = [_entity(item, words, keys[0] == "ner", location) for item in record[keys[0]]]
+        _, entities = entities_of_record(record, words, location)
         labels.update(label for _, _, label in entities)
         name, document = str(len(examples)), len(examples)
         sentence = TaggedExample(id=name, words=words, document=document, location=location)
@@ -223,6 +222,15 @@ def read_token_entities(path: Path, records: Iterable[tuple[str, Any]]) -> Examp
         f"{counted(labels.total(), 'entity', 'entities')} of {counted(len(labels), 'type')}"
     )
     return file
+
+
+def entities_of_record(
+    record: Mapping[str, Any], words: Sequence[str], location: str
+) -> tuple[str, list[tuple[int, int, str]]]:
+    """The key of the entities of a record, and their words, the end exclusive, with their labels."""
+    known = ENTITY_KEYS[next(key for key in ENTITY_KEYS if isinstance(record.get(key), list))]
+    key = next(key for key in known if isinstance(record.get(key), list))
+    return key, [_entity(item, words, key == "ner", location) for item in record[key]]
 
 
 def _are_spans(values: Any) -> bool:

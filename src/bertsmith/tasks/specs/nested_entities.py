@@ -17,7 +17,8 @@ Span-based Approach for Named Entity Recognition", for the rotation and one prod
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 _WIDTH = 64  # D
 RARITY = 6.0  # subtracted from all scores, so that a new head takes no span for an entity
 _USUAL = 0.5  # threshold before one is fitted
-_LOWEST = 0.02  # probability of candidates, and so of a fitted threshold
+LOWEST = 0.02  # probability of candidates, and so of a fitted threshold
 _MOST_SPANS = 8192  # that are scored at a time in prediction
 
 Scored = tuple[WordSpan, float]
@@ -176,15 +177,31 @@ class EntitiesTask(TaskWithLoss):
         setting `overlap`, the more probable one is.
         """
         sentences = tagged(examples)
-        words = offsets_of([len(sentence.words) for sentence in sentences])
+        scored = self.probable_spans(sentences, logits)
+        return [self.prediction(sentence, spans) for sentence, spans in zip(sentences, scored, strict=True)]
+
+    def probable_spans(
+        self, sentences: Sequence[TaggedExample], logits: Logits, wanted: Sequence[Iterable[WordSpan]] = ()
+    ) -> Iterator[list[Scored]]:
+        """Of each sentence, the spans that are probable enough for the lowest threshold, with their probabilities.
+
+        Args:
+            wanted: spans of each sentence, with known labels, that follow in any case.
+        """
+        labels, words = self.spec.labels, offsets_of([len(sentence.words) for sentence in sentences])
         assert len(logits) == words[-1], "one row of logits per word"
-        parts = zip(sentences, words[:-1].tolist(), words[1:].tolist(), strict=True)
-        predictions = []
-        for sentence, begin, end in parts:
+        for number, (begin, end) in enumerate(itertools.pairwise(words.tolist())):
             spans, outputs = Spans.within((end - begin,), self.spec.settings.entity_words), logits[begin:end]
-            scores = functools.partial(_scores, outputs.astype(np.float64), labels=len(self.spec.labels))
-            predictions.append(self.prediction(sentence, self._probable(spans, scores, self.spec.labels)))
-        return predictions
+            scores = functools.partial(_scores, outputs.astype(np.float64), labels=len(labels))
+            probable = self._probable(spans, scores, labels)
+            others = sorted({*wanted[number]} - {span for span, _ in probable}) if wanted else []
+            if others:
+                firsts, pasts, names = zip(*others, strict=True)
+                asked = dataclasses.replace(spans, firsts=np.array(firsts), lasts=np.array(pasts) - 1)
+                chances = self._chances(scores(asked))
+                columns = [labels.index(name) for name in names]
+                probable += zip(others, chances[np.arange(len(others)), columns].tolist(), strict=True)
+            yield probable
 
     def _probable(
         self, every: "Spans", scores_of: Callable[["Spans"], Any], labels: Sequence[str], first: int = 0
@@ -200,7 +217,7 @@ class EntitiesTask(TaskWithLoss):
             part = slice(begin, begin + _MOST_SPANS)
             spans = dataclasses.replace(every, firsts=every.firsts[part], lasts=every.lasts[part])
             chances = self._chances(scores_of(spans))
-            for span, label in zip(*np.nonzero(chances >= min(_LOWEST, self._threshold)), strict=True):
+            for span, label in zip(*np.nonzero(chances >= min(LOWEST, self._threshold)), strict=True):
                 start, last = first + int(spans.firsts[span]), first + int(spans.lasts[span])
                 candidates.append((WordSpan(start, last + 1, labels[label]), float(chances[span, label])))
         return candidates
