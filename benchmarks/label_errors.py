@@ -53,7 +53,6 @@ from bertsmith.recipes.audit.out_of_fold import (
     LISTED,
     bag_features,
     listed_spans,
-    mixture_weights,
     spans_of_run,
     vector_features,
     word_features,
@@ -63,7 +62,13 @@ from bertsmith.recipes.audit.tags import CORRECTED, TagsAudited
 from bertsmith.tasks.datasets.conll import read_conll
 from bertsmith.tasks.datasets.examples import EntityExample, TaggedExample, TextExample
 from bertsmith.tasks.metrics.entities import entity_spans, scheme_of, scheme_tags
-from bertsmith.tasks.metrics.label_errors import confident_labels, normalized_margins, probably_wrong, share_of_errors
+from bertsmith.tasks.metrics.label_errors import (
+    confident_labels,
+    mixture_weights,
+    normalized_margins,
+    probably_wrong,
+    share_of_errors,
+)
 from bertsmith.tasks.metrics.uncertainty import bootstrap_interval
 from bertsmith.tasks.specs.named_tasks import spec_for
 from bertsmith.tasks.specs.settings import TaskSettings

@@ -15,10 +15,16 @@ from bertsmith.base.core.errors import ConfigError, InputError, RunError
 from bertsmith.recipes.audit.issues import OUTLIER, Audited, issues_of
 from bertsmith.recipes.audit.learning_curve import learning_curve
 from bertsmith.recipes.audit.next_rows import most_informative
-from bertsmith.recipes.audit.out_of_fold import mixture_weights, of_run
+from bertsmith.recipes.audit.out_of_fold import of_run
 from bertsmith.recipes.audit.run import Audit
 from bertsmith.tasks.datasets.examples import TextExample
-from bertsmith.tasks.metrics.label_errors import confident_labels, joint_counts, label_thresholds, share_of_errors
+from bertsmith.tasks.metrics.label_errors import (
+    confident_labels,
+    joint_counts,
+    label_thresholds,
+    mixture_weights,
+    share_of_errors,
+)
 from bertsmith.tasks.metrics.vectors import unit
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.specs.task import TaskSpec

@@ -223,8 +223,8 @@ def test_corrections_make_the_most_likely_entities_of_the_gold_ones() -> None:
             for pair in pairs:
                 part = np.array([span.label == pair[1].label for _, span in table.pairs])
                 sure = confident_labels(answers[part], table.has[part])
-                place = [other for other, kept in zip(table.pairs, part, strict=True) if kept].index(pair)
-                is_sure |= sure[place] == 1 - table.has[part][place] and margins[pair] < 0
+                number = [other for other, kept in zip(table.pairs, part, strict=True) if kept].index(pair)
+                is_sure |= sure[number] == 1 - table.has[part][number] and margins[pair] < 0
             assert is_sure
             ranks.append(np.mean([margins[pair] for pair in pairs]))
         assert ranks == sorted(ranks)

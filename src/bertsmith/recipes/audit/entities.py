@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.recipes.audit.issues import MOST_PAIRS, estimated, overlaps_of
-from bertsmith.recipes.audit.out_of_fold import Scored, mixture_weights
 from bertsmith.recipes.audit.several import two_answers
 from bertsmith.recipes.audit.tags import (
     CERTAIN,
@@ -37,6 +36,7 @@ from bertsmith.tasks.metrics.label_errors import (
     Floats,
     Ints,
     confident_labels,
+    mixture_weights,
     normalized_margins,
     probably_wrong,
 )
@@ -44,6 +44,7 @@ from bertsmith.tasks.specs.nested_entities import EntitiesTask, gold_of
 from bertsmith.text.tokenizers.encoded import offsets_of, places_of
 
 CHANGE = ("remove", "add")  # the keys of the column "change" of issues.csv
+Scored = dict[WordSpan, float]  # the probabilities of spans of a sentence
 Bools = npt.NDArray[np.bool_]
 
 
@@ -128,7 +129,7 @@ class EntitiesAudited(SentencesAudited):
         """See `SentencesAudited`."""
         every = np.arange(len(self.pairs))
         confident, is_wrong = self._confident(every), self.wrong(every)
-        margins, place = (
+        margins, index = (
             normalized_margins(two_answers(self.chances), self.has),
             dict(zip(self.pairs, every, strict=True)),
         )
@@ -137,7 +138,7 @@ class EntitiesAudited(SentencesAudited):
             gold = frozenset(gold_of(sentence))
             for ours, theirs in _changes(gold - suggested, suggested - gold):
                 spans = [*ours, *theirs]
-                of_pairs = np.array([place[row, span] for span in spans])
+                of_pairs = np.array([index[row, span] for span in spans])
                 is_unclear = (confident[of_pairs] == NO_LABEL).all() and self.judged[self.labels[of_pairs]].all()
                 state = True if is_wrong[of_pairs].any() else None if is_unclear else False
                 chance = float(right[of_pairs].mean())

@@ -16,6 +16,7 @@ from bertsmith.base.core.progress import Progress, counted
 from bertsmith.base.storage.files import read_json, read_json_lines
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.recipes.audit.entities import Scored
 from bertsmith.recipes.results.baseline_lines import MODEL
 from bertsmith.recipes.results.finished_run import BAG_FOLDER, MODEL_FOLDER, OUT_OF_FOLD, REPORT_FILE, START, named
 from bertsmith.recipes.results.resampling import texts_of
@@ -39,12 +40,10 @@ from bertsmith.training.loop.run_folder import FOLDS
 WORDS = "linear model on words"
 TAGGING = "tagging"  # the kind of task
 LISTED = "entities of other folds"
-Scored = dict[WordSpan, float]  # the probabilities of spans of a sentence
 _PENALTY_OF_WORDS = (1.0,)  # of columns that are 0 or 1
 _WHOLE = 10**6  # words of a text that the bag of words reads, more than any has
 _LONG = 100  # words of a text on average, from which runs of letters would take most of the time
 _UNSEEN = 1.0  # occurrences as no entity that are added to those of a run of words
-_MOST_ROUNDS = 200  # of expectation maximization
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -245,25 +244,3 @@ def _content(example: Example) -> tuple[list[str], Any]:
         return list(example.words), list(example.tags or ())
     label = example.label  # type: ignore[union-attr]
     return texts_of(example), list(label) if isinstance(label, tuple) else label
-
-
-def mixture_weights(systems: Sequence[Floats], labels: Ints) -> Floats:
-    """The weights of systems in the mean of their probabilities that gives the labels the highest likelihood, [S].
-
-    Args:
-        systems: the probabilities of each, [E, K].
-
-    Source: Dempster, Laird and Rubin (1977), "Maximum Likelihood from Incomplete Data via the EM Algorithm", for the
-    weights of a mixture whose parts are known.
-
-    >>> right, wrong = np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([[0.1, 0.9], [0.8, 0.2]])
-    >>> mixture_weights([right, wrong], np.array([0, 1])).round(3).tolist()
-    [1.0, 0.0]
-    """
-    likelihoods = np.stack([part[np.arange(len(labels)), labels] for part in systems])  # [S, E]
-    likelihoods = np.maximum(likelihoods, np.finfo(np.float64).tiny)
-    weights = np.full(len(systems), 1 / len(systems))
-    for _ in range(_MOST_ROUNDS):
-        shares = weights[:, None] * likelihoods
-        weights = (shares / shares.sum(axis=0)).mean(axis=1)
-    return weights

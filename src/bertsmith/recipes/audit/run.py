@@ -47,7 +47,6 @@ from bertsmith.recipes.audit.out_of_fold import (
     Features,
     bag_features,
     listed_spans,
-    mixture_weights,
     of_run,
     spans_of_run,
     vector_features,
@@ -68,6 +67,7 @@ from bertsmith.tasks.metrics.label_errors import (
     Floats,
     Ints,
     confident_labels,
+    mixture_weights,
     share_of_errors,
 )
 from bertsmith.tasks.specs.classification import label_matrix

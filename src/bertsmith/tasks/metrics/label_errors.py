@@ -10,6 +10,8 @@ Source: Northcutt, Jiang and Chuang (2021), "Confident Learning: Estimating Unce
 (thresholds and the confident joint) and 3.2 (ranking by normalized margin).
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -17,6 +19,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 NO_LABEL = -1
+_MOST_ROUNDS = 200  # of expectation maximization
 
 
 def label_thresholds(probabilities: Floats, labels: Ints) -> Floats:
@@ -100,6 +103,28 @@ def normalized_margins(probabilities: Floats, labels: Ints) -> Floats:
     others[np.arange(len(labels)), labels] = -np.inf
     margins: Floats = _of_labels(probabilities, labels) - others.max(axis=1)
     return margins
+
+
+def mixture_weights(systems: Sequence[Floats], labels: Ints) -> Floats:
+    """The weights of systems in the mean of their probabilities that gives the labels the highest likelihood, [S].
+
+    Args:
+        systems: the probabilities of each, [E, K].
+
+    Source: Dempster, Laird and Rubin (1977), "Maximum Likelihood from Incomplete Data via the EM Algorithm", for the
+    weights of a mixture whose parts are known.
+
+    >>> right, wrong = np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([[0.1, 0.9], [0.8, 0.2]])
+    >>> mixture_weights([right, wrong], np.array([0, 1])).round(3).tolist()
+    [1.0, 0.0]
+    """
+    likelihoods = np.stack([part[np.arange(len(labels)), labels] for part in systems])  # [S, E]
+    likelihoods = np.maximum(likelihoods, np.finfo(np.float64).tiny)
+    weights = np.full(len(systems), 1 / len(systems))
+    for _ in range(_MOST_ROUNDS):
+        shares = weights[:, None] * likelihoods
+        weights = (shares / shares.sum(axis=0)).mean(axis=1)
+    return weights
 
 
 def _of_labels(probabilities: Floats, labels: Ints) -> Floats:
