@@ -63,14 +63,26 @@ def test_headings_have_the_anchors_of_github() -> None:
 def test_links_to_files_and_folders_lead_to_their_copies_and_pages(tmp_path: Path) -> None:
     file_with(tmp_path / "src" / "a.py", "x = 1\n")
     file_with(tmp_path / "a.json", "{}\n")
-    text = "# A\n\n[code](../src/a.py) [data](../a.json) [home](../README.md) [folder](results/) `[no](link)`\n"
-    pages = {**PAGES, "docs/a.md": text, "docs/results/index.md": "# R\n", "docs/results/b.md": "# B\n"}
-    assert list(build_site.problems(pages, [*SECTIONS, ("R", ["docs/results/index.md"])], tmp_path))[1:] == []
+    linked = (
+        "[code](../src/a.py) [data](../a.json) [home](../README.md) [folder](results/) [file](\nc/d.md) [first](c/)"
+    )
+    text = f"# A\n\n{linked} `[no](link)`\n"
+    pages = {
+        **PAGES,
+        "docs/a.md": text,
+        "docs/results/index.md": "# R\n",
+        "docs/results/b.md": "# B\n",
+        "docs/c/d.md": "# D\n",
+    }
+    assert (
+        list(build_site.problems(pages, [*SECTIONS, ("R", ["docs/results/index.md", "docs/c/d.md"])], tmp_path))[1:]
+        == []
+    )
     staged = tmp_path / "staged"
     build_site.stage(pages, SECTIONS, tmp_path, staged)
-    assert "[code](../src/a.py.md) [data](../a.json) [home](../index.md) [folder](results/index.md)" in (
-        staged / "docs" / "a.md"
-    ).read_text(encoding="utf-8")
+    text = (staged / "docs" / "a.md").read_text(encoding="utf-8")
+    assert "[code](../src/a.py.md) [data](../a.json) [home](../index.md)" in text
+    assert "[folder](results/index.md) [file](c/d.md) [first](c/d.md)" in text
     assert "x = 1" in (staged / "src" / "a.py.md").read_text(encoding="utf-8")
     assert (staged / "a.json").is_file()
     assert "\nb.md\n" in (staged / "docs" / "results" / "index.md").read_text(encoding="utf-8")
@@ -88,13 +100,13 @@ def test_a_notebook_becomes_a_page_with_what_it_printed_and_drew(tmp_path: Path)
         {"output_type": "display_data", "data": {"image/png": "aWJt\n", "text/plain": "a figure"}},
     ]
     cells: list[dict[str, Any]] = [
-        {"cell_type": "markdown", "source": ["# Title\n", "text"]},
+        {"cell_type": "markdown", "source": ["# Title\n", "[b](\nB.ipynb#Of-a-B)"]},
         {"cell_type": "code", "source": "print(1)", "outputs": outputs},
         {"cell_type": "code", "source": "", "outputs": []},
     ]
     notebook = file_with(tmp_path / "a.ipynb", json.dumps({"nbformat": 4, "cells": cells}))
     assert notebook_page(notebook) == (
-        "# Title\ntext\n\n~~~python\nprint(1)\n~~~\n\n~~~text\none\ntwo\n~~~\n\n~~~text\n3\n~~~\n\n"
+        "# Title\n[b](\nB.ipynb#of-a-b)\n\n~~~python\nprint(1)\n~~~\n\n~~~text\none\ntwo\n~~~\n\n~~~text\n3\n~~~\n\n"
         "<figure>\n<svg>\n</svg>\n</figure>\n\n![output](data:image/png;base64,aWJt)\n"
     )
     cells[1]["outputs"] = [{"output_type": "error", "ename": "KeyError"}]

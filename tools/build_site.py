@@ -30,7 +30,7 @@ ROOT = Path(__file__).parent.parent
 NAVIGATION = "docs/navigation.toml"
 HOME = "README.md"  # index.md of the site
 FOLDERS = {"examples": "docs/examples.md", "benchmarks/results": "results/index.md"}  # the pages of links to folders
-LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
+LINK = re.compile(r"\]\(\s*([^)\s#]+)(#[^)\s]*)?\)")
 SHOWN = {".py": "python", ".toml": "toml", ".txt": "text", "": "text"}  # files that get a page; others are copied
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 SETTINGS: dict[str, Any] = {
@@ -98,18 +98,20 @@ def problems(pages: Mapping[str, str], sections: Sections, root: Path) -> Iterat
     headings = {path: set(anchors(text)) for path, text in pages.items()}
     for path, text in sorted(pages.items()):
         for line, link in links(text):
+            where = f"{path}:{line}" if path.endswith(".md") else path
             target, _, anchor = link.partition("#")
             page = resolved(path, target, pages) if target else path
             if page not in pages and not (root / page).is_file():
-                yield f"{path}:{line}: expected a page or a file of the repository; found '{link}'; correct the link"
+                yield f"{where}: expected a page or a file of the repository; found '{link}'; correct the link"
             elif anchor and anchor not in headings.get(page, ()):
-                yield f"{path}:{line}: expected a heading of {page}; found '#{anchor}'; correct the link"
+                yield f"{where}: expected a heading of {page}; found '#{anchor}'; correct the link"
 
 
 def resolved(path: str, target: str, pages: Mapping[str, str]) -> str:
-    """The path of a page or file that a link on page `path` leads to; that of a folder is its page."""
+    """The path of a page or file that a link on page `path` leads to; that of a folder is a page of it."""
     result = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
-    return next((page for page in (f"{result}/index.md", FOLDERS.get(result, "")) if page in pages), result)
+    inside = sorted(page for page in pages if posixpath.dirname(page) == result)
+    return next((page for page in (f"{result}/index.md", FOLDERS.get(result, ""), *inside) if page in pages), result)
 
 
 def links(text: str) -> Iterator[tuple[int, str]]:

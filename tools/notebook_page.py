@@ -1,6 +1,7 @@
 """The text of a page from a notebook (nbformat 4): its Markdown, its code, and what it printed and drew."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,9 +24,10 @@ def notebook_page(path: Path) -> str:
 def _parts(cell: dict[str, Any], path: Path) -> Iterator[str]:
     source = _text(cell["source"])
     if cell["cell_type"] == "markdown":
-        yield source
+        # Jupyter's anchors keep the capitals of a heading.
+        yield re.sub(r"(\]\([^)#]*)(#[^)]*\))", lambda link: link[1] + link[2].lower(), source)
     elif cell["cell_type"] == "code" and source:
-        yield _fence(source, "ipython" if source.startswith(("!", "%")) else "python")
+        yield _fence(source, "python")
         for output in cell["outputs"]:
             yield _shown(output, path)
 
