@@ -1,6 +1,8 @@
 """Indexes over HTTP: searched as by the library, changed with a key, and never with a 500."""
 
 import asyncio
+import gc
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -22,6 +24,7 @@ from bertsmith.base.machine.runtime import BATCH_TOLERANCE
 from bertsmith.base.storage.locks import locked_folder
 from bertsmith.inference.indexes import building, parts
 from bertsmith.inference.indexes.index import Index, Manifest
+from bertsmith.inference.indexes.segment import Segment
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.model_files.metadata import ModelMetadata
@@ -61,10 +64,14 @@ def serve(
             return await script(client)
 
     result = asyncio.run(run())
+    end_compactions()
+    return result
+
+
+def end_compactions() -> None:
     for thread in threading.enumerate():
         if thread.name.startswith("compaction of "):
             thread.join()
-    return result
 
 
 def ask(folder: Path, *requests: tuple[str, Mapping[str, Any]], **options: Any) -> list[Reply]:
@@ -337,6 +344,28 @@ def test_many_small_additions_are_compacted_while_requests_are_answered(
     assert after == before - {"n0", "t1"} | {"n8"}
     manifest = Manifest.read(folder)
     assert (manifest.rows, len(manifest.segments) < 4) == (12, True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_nothing_of_the_index_before_a_change_stays_open(folder: Path) -> None:
+    async def script(client: Client) -> None:
+        for number in range(18):
+            row = {"id": f"n{number}", "text": f"anna {number}", "year": 1}
+            assert (await change(client, "/index/add", {"rows": [row]})).status == 200
+            if number % 4 == 3:
+                assert (await change(client, "/index/remove", {"ids": [f"n{number - 1}"]})).status == 200
+            end_compactions()
+            for method in ("vectors", "bm25"):
+                await client.post("/search", {"query": "anna", "method": method})
+            gc.collect()
+            known = {each.name for each in Manifest.read(folder).segments}
+            mapped = {line.partition(str(folder))[2] for line in Path("/proc/self/maps").read_text().splitlines()}
+            assert {path.split("/")[1] for path in mapped if "/" in path} == known
+            every = (each for each in gc.get_objects() if isinstance(each, Segment))
+            assert sum(each.folder.parent == folder for each in every) == len(known)
+
+    serve(folder, script)
+    assert len(Manifest.read(folder).segments) < 10, "some were compacted"
 
 
 def test_a_compaction_that_fails_is_logged_and_changes_nothing(

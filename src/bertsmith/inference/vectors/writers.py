@@ -224,10 +224,11 @@ class ParquetWriter(VectorWriter):
 
     def append(self, vectors: Vectors | None, columns: Columns) -> None:
         """See `VectorWriter`; without vectors, the columns alone."""
-        table = pa.table(dict(columns))
+        arrays = dict(columns)
         if vectors is not None:
             flat = pa.array(self.stored(vectors).reshape(-1))
-            table = table.append_column(VECTOR, pa.FixedSizeListArray.from_arrays(flat, self.width))
+            arrays[VECTOR] = pa.FixedSizeListArray.from_arrays(flat, self.width)
+        table = pa.table(arrays)
         if self._writer is None:
             self._writer = _parquet(str(self._paths(self._parts + 1)[-1]), table.schema)
         self._writer.write_table(table, row_group_size=max(len(table), 1))
