@@ -60,7 +60,7 @@ class KeptMemory:
     """
 
     def __init__(self, most: int | None = None) -> None:
-        library = ctypes.CDLL(None)
+        library = ctypes.CDLL(None) if os.name == "posix" else None  # Windows has no name for the process itself
         self._library = library if hasattr(library, "mallopt") and hasattr(library, "malloc_trim") else None
         share = memory_bytes() // 2 // Rank.from_environment().local_count
         self.most = share if most is None else most

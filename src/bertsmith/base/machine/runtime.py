@@ -246,7 +246,8 @@ def _prepare_for_fork() -> None:
 
     Without this, the first product of such a child waits for them forever.
     """
-    os.register_at_fork(after_in_child=_compute_with_one_thread)
+    if hasattr(os, "register_at_fork"):  # Windows has no fork
+        os.register_at_fork(after_in_child=_compute_with_one_thread)
 
 
 def _compute_with_one_thread() -> None:

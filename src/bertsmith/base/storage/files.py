@@ -433,7 +433,7 @@ def _is_running(process: int) -> bool:
 
 def sync_file(path: Path) -> None:
     """Makes the system write a file to its disk, so that it survives a power cut."""
-    with open(path, "rb") as file:
+    with open(path, "rb" if os.name == "posix" else "r+b") as file:  # Windows syncs only what may be written
         os.fsync(file.fileno())
 
 

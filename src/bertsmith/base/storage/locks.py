@@ -29,7 +29,7 @@ _TRACE = re.compile(r"\.lock|\..+\.\d{1,9}\.partial", re.DOTALL)
 # teacher's logits, folds.
 _OF_A_RUN = ("settings.json", "*/settings.json", "continued/*", "teacher/*", "folds/*")
 _HOLDER = re.compile(rb"([0-9]+) (\S*)\n")  # what a lock contains: process and host
-# A link is not followed, and a named pipe does not block; Windows has neither flag.
+# A link is not followed, and a named pipe does not block. Windows, which has neither flag, opens no lock.
 _OPEN = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
@@ -119,6 +119,10 @@ def locked_file(path: Path, *, wait: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _lock(lock: Path, path: Path, *, wait: bool = False) -> Iterator[None]:
+    if fcntl is None:
+        _warn_of_no_lock(path, "this system has no flock")
+        yield
+        return
     try:
         descriptor = _acquire(lock, path, wait=wait)
     except OSError as error:
@@ -187,24 +191,23 @@ def _foreign(lock: Path, content: str) -> RunError:
 
 def _flock(descriptor: int, path: Path, *, wait: bool) -> None:
     """Locks the open file, or warns that this is not possible here."""
-    reason = "this system has no flock"
-    if fcntl is not None:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            process = "another one"
-            if holder := _HOLDER.fullmatch(os.pread(descriptor, 300, 0)):
-                number, host = (part.decode(errors="replace") for part in holder.groups())
-                process = f"process {number}" + (f" on {host}" if host not in ("", socket.gethostname()) else "")
-            raise RunError(
-                expected=f"no other process that writes '{path}'",
-                found=process,
-                fix="wait until it ends, or name another output",
-            ) from None
-        except OSError as error:
-            reason = error.strerror or str(error)
-        else:
-            return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        process = "another one"
+        if holder := _HOLDER.fullmatch(os.pread(descriptor, 300, 0)):
+            number, host = (part.decode(errors="replace") for part in holder.groups())
+            process = f"process {number}" + (f" on {host}" if host not in ("", socket.gethostname()) else "")
+        raise RunError(
+            expected=f"no other process that writes '{path}'",
+            found=process,
+            fix="wait until it ends, or name another output",
+        ) from None
+    except OSError as error:
+        _warn_of_no_lock(path, error.strerror or str(error))
+
+
+def _warn_of_no_lock(path: Path, reason: str) -> None:
     warn(f"'{path}' is not locked ({reason}); do not let a second process write it")
 
 

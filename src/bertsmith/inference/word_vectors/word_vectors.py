@@ -121,8 +121,10 @@ def save_word_vectors(vectors: WordVectors, path: Path | str, *, replace: bool =
             **{key: value for key, value in vectors.about.items() if key != "digests"},
             "digests": {name: digest_file(folder / name) for name in (VECTORS_FILE, WORDS_FILE)},
         }
-        (folder / ABOUT_FILE).write_text(json.dumps(about, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        (folder / CARD_FILE).write_text(card(about, vectors.words), encoding="utf-8")
+        (folder / ABOUT_FILE).write_text(
+            json.dumps(about, indent=2, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n"
+        )
+        (folder / CARD_FILE).write_text(card(about, vectors.words), encoding="utf-8", newline="\n")
 
 
 def is_word_vector_folder(path: Path) -> bool:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.core.errors import CheckpointError, ConfigError
-from bertsmith.base.machine.processor import hardware
+from bertsmith.base.machine.processor import available_cores, hardware
 from bertsmith.models.parts.head_inputs import OF_TWO_TEXTS
 from bertsmith.tasks.encoding.units import Ints, RowPart
 from bertsmith.text.tokenizers.encoded import offsets_of, places_of
@@ -287,4 +287,4 @@ def num_threads() -> int:
     if torch is not None:
         return int(torch.get_num_threads())
     wanted = os.environ.get("OMP_NUM_THREADS", "")
-    return int(wanted) if wanted.isdecimal() and int(wanted) else len(os.sched_getaffinity(0))
+    return int(wanted) if wanted.isdecimal() and int(wanted) else available_cores()

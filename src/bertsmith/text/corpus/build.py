@@ -103,7 +103,7 @@ def build_corpus(request: BuildRequest) -> dict[str, Any]:
             items, unit = _documents(sources), "characters"
         workers = workers or default_workers(DRAWS if total is None else total)
         with (
-            open(folder / INPUTS, "w", encoding="utf-8") as inputs,
+            open(folder / INPUTS, "w", encoding="utf-8", newline="\n") as inputs,
             Progress("building the corpus", total, unit) as progress,
         ):
             sampler = None

@@ -91,6 +91,6 @@ class DocumentUrls:
         return (halves[:, 0] | halves[:, 1]) > 0
 
     def _write(self) -> None:
-        with open(self.path, "a", encoding="ascii") as file:
+        with open(self.path, "a", encoding="ascii", newline="\n") as file:
             file.writelines(json.dumps(text) + "\n" for text in self._texts)
         self._texts.clear()

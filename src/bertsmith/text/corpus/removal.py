@@ -177,7 +177,7 @@ class Removal:
         if self.waiting.urls is not None:
             _require_urls(self.waiting.urls, len(self.waiting.numbers), self.settings.url_column)
         record: dict[str, Any] = {"file": REMOVED}
-        with open(self.folder / REMOVED, "w", encoding="utf-8") as lines:
+        with open(self.folder / REMOVED, "w", encoding="utf-8", newline="\n") as lines:
             if self.settings.remove_boilerplate:
                 record["boilerplate"] = self._remove_boilerplate(lines)
             if self.settings.remove_duplicates != "none" and self.waiting.numbers:
