@@ -10,7 +10,7 @@ INSTALLED := $(VENV)/installed
 LIGHT := .venv-light
 SITE := .venv-site
 
-.PHONY: help install release demo test test-times test-avx2 test-default test-slow test-light check docs site bench gpu format clean
+.PHONY: help install release bounds demo test test-times test-avx2 test-default test-slow test-light check docs site bench gpu format clean
 
 help: ## this list
 	@awk -F ':.* ## ' '/^[a-z-]+:.* ## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -128,10 +128,16 @@ format: $(INSTALLED) ## fixes what a program can fix, rewrites docs/commands.md,
 	$(BIN)/python tools/command_reference.py
 	$(BIN)/python tools/speed_table.py
 
-# The archives of the last commit, in dist/; RELEASE="--python python3.13" also installs the wheel and tries it there.
+# The archives of the last commit, in dist/; RELEASE="--python python3.13" also installs the wheel there by pip, uv and
+# pipx, and tries it.
 release: $(INSTALLED) ## wheel and source distribution in dist/, built twice, the same bytes (needs a network)
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt 'twine>=6'
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt 'pipx>=1.7' 'twine>=6' 'uv>=0.8'
 	$(BIN)/python tools/release.py $(RELEASE)
+
+# BOUNDS="lowest --keep torch==2.13.0" tries less; UV_TORCH_BACKEND=cpu selects builds of torch without CUDA.
+bounds: $(INSTALLED) ## tries the lowest and the newest versions of all dependencies (needs a network)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt uv
+	$(BIN)/python tools/bounds.py $(BOUNDS)
 
 clean: ## removes .venv and what the tools leave
 	rm -rf $(VENV) $(LIGHT) $(SITE) site .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info build dist

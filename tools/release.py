@@ -1,19 +1,24 @@
 """Builds the wheel and the source distribution of the last commit, twice, and tries the wheel in empty environments.
 
-    python tools/release.py [--out dist] [--python python3.11 --python python3.13] [--constraint constraints.txt]
+    python tools/release.py [--out dist] [--python python3.11 --python python3.13] [--with pip uv pipx]
+                            [--constraint constraints.txt]
 
 Only what is committed is built: the files of HEAD, in two folders of different names. Both must give the same bytes;
 times in the archives are those of the commit, and the members of the source distribution have no owner. `twine check
---strict` reads their metadata. Then each Python that is named installs the wheel into an environment of its own, and
-runs the commands of SMOKE in an empty folder, outside the repository. OUT gets the archives, SHA256SUMS, and CONTENTS
-with the size of every file in them.
+--strict` reads their metadata. Then pip, uv and pipx each install the wheel, for each Python that is named, into an
+environment of its own, and the commands of SMOKE run in an empty folder, outside the repository. A tool that is not
+there is skipped, with a line that says so. OUT gets the archives, SHA256SUMS, and CONTENTS with the size of every file
+in them.
 """
 
 import argparse
 import gzip
 import hashlib
 import io
+import itertools
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -39,6 +44,9 @@ SMOKE = (
 )
 
 
+TOOLS = ("pip", "uv", "pipx")
+
+
 class ReleaseError(Exception):
     """What stands in the way of a release, in one line."""
 
@@ -48,13 +56,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
     parser.add_argument("--python", action="append", default=[], help="a Python that installs the wheel; repeatable")
+    parser.add_argument("--with", dest="tools", nargs="+", choices=TOOLS, default=TOOLS, help="what installs it")
     parser.add_argument("--constraint", type=Path, help="versions for the environments; by default the newest")
     options = parser.parse_args(arguments)
     try:
         archives = reproduced()
         check_metadata(archives)
-        for python in options.python:
-            smoke_test(archives, python, options.constraint)
+        for python, tool in itertools.product(options.python, options.tools):
+            smoke_test(archives, tool, python, options.constraint)
         write(options.out, archives)
     except ReleaseError as error:
         sys.exit(f"release: {error}")
@@ -126,23 +135,55 @@ def check_metadata(archives: Mapping[str, bytes]) -> None:
         raise ReleaseError(f"twine check: {_last_line(checked.stdout + checked.stderr)}")
 
 
-def smoke_test(archives: Mapping[str, bytes], python: str, constraint: Path | None) -> None:
-    """Installs the wheel for a Python, and runs the commands of SMOKE far from the repository."""
+def smoke_test(archives: Mapping[str, bytes], tool: str, python: str, constraint: Path | None) -> None:
+    """Installs the wheel with a tool for a Python, and runs the commands of SMOKE far from the repository."""
+    program = python if tool == "pip" else program_of(tool)
+    if program is None:
+        print(f"{tool}: skipped, because there is none; pip install {tool}", flush=True)
+        return
     with tempfile.TemporaryDirectory() as folder:
         wheel = next(name for name in archives if name.endswith(".whl"))
         path = _saved(Path(folder) / wheel, archives[wheel])
-        binaries, work = Path(folder) / "environment/bin", Path(folder) / "work"
-        work.mkdir()
-        limits = ["--constraint", str(constraint.resolve())] if constraint is not None else []
-        _tried([python, "-m", "venv", str(binaries.parent)], work)
-        _tried([str(binaries / "python"), "-m", "pip", "install", "--quiet", *limits, str(path)], work)
+        binaries = install(tool, program, path, python, constraint)
+        run_smoke(binaries, wheel.split("-")[1])
+        version = tried([python, "--version"], Path(folder)).strip()
+    print(f"{tool}, {version}: {len(SMOKE)} commands of the installed wheel", flush=True)
+
+
+def program_of(tool: str) -> str | None:
+    """The path of a tool, beside this Python or where the shell looks; None if there is none."""
+    return shutil.which(tool, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+
+
+def install(tool: str, program: str, wheel: Path, python: str, constraint: Path | None) -> Path:
+    """The folder with the commands of a wheel, which a tool installs into an empty environment beside the wheel."""
+    folder = wheel.parent
+    home, binaries = folder / "environment", folder / "environment/bin"
+    limits = ["--constraint", str(constraint.resolve())] if constraint is not None else []
+    if tool == "pip":
+        tried([program, "-m", "venv", str(home)], folder)
+        tried([str(binaries / "python"), "-m", "pip", "install", "--quiet", *limits, str(wheel)], folder)
+    elif tool == "uv":
+        command = [program, "tool", "install", "--quiet", "--python", python, *limits, str(wheel)]
+        tried(command, folder, UV_TOOL_DIR=str(home), UV_TOOL_BIN_DIR=str(binaries))
+    else:
+        command = [program, "install", "--quiet", "--python", python, f"--pip-args={shlex.join(limits)}", str(wheel)]
+        tried(command, folder, PIPX_HOME=str(home), PIPX_BIN_DIR=str(binaries), PIPX_MAN_DIR=str(home / "man"))
+    return binaries
+
+
+def run_smoke(binaries: Path, version: str) -> None:
+    """Runs the commands of SMOKE, of which those of an installation are in `binaries`, in an empty folder.
+
+    Raises:
+        ReleaseError: one of them fails, or does not print what it should.
+    """
+    with tempfile.TemporaryDirectory() as work:
         for line, expected in SMOKE:
-            printed = _tried(["sh", "-c", line], work, PATH=f"{binaries}{os.pathsep}{os.environ['PATH']}")
-            expected = expected.replace("VERSION", wheel.split("-")[1])
+            printed = tried(["sh", "-c", line], Path(work), PATH=f"{binaries}{os.pathsep}{os.environ['PATH']}")
+            expected = expected.replace("VERSION", version)
             if expected not in printed:
                 raise ReleaseError(f"{line}: expected {expected!r}; found {_last_line(printed)}")
-        version = _tried([str(binaries / "python"), "--version"], work).strip()
-    print(f"{version}: {len(SMOKE)} commands of the installed wheel", flush=True)
 
 
 def write(out: Path, archives: Mapping[str, bytes]) -> None:
@@ -177,7 +218,7 @@ def _output(*command: str) -> str:
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def _tried(command: Sequence[str], folder: Path, **environment: str) -> str:
+def tried(command: Sequence[str], folder: Path, **environment: str) -> str:
     """What a command prints; it sees nothing of the repository."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     done = subprocess.run(command, cwd=folder, env={**kept, **environment}, capture_output=True, text=True, check=False)

@@ -68,6 +68,13 @@ def test_extras_that_are_missing_are_listed_with_what_they_are_for(installed, ru
     run("doctor").succeeds()
 
 
+def test_a_typer_that_slows_the_start_of_commands_is_named(installed):
+    installed.versions["typer"] = "0.28.0"
+    assert not [finding for finding in examine().findings if finding.name == "typer"]
+    installed.versions["typer"] = "0.29.2"
+    assert state("typer").advice == "for commands that start sooner: pip install 'typer<0.29'"
+
+
 def test_a_needed_package_that_is_missing_or_too_old_is_an_error(installed, run):
     installed.versions["numpy"] = "1.26.0"
     del installed.versions["rich"]

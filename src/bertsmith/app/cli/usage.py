@@ -123,14 +123,32 @@ def usage_line(error: Any, example: str = "", misplaced: str = "") -> str:
         return f"there is no command {unknown[1]!r}; {fix}"
     if getattr(error, "param", None) is not None:
         fix = listed
-    if number := _NUMBER.fullmatch(message):
-        type_name = number["kind"] or getattr(getattr(error.param, "type", None), "name", "")
-        kind = "a number" if type_name.startswith("float") else "a whole number"
-        return f"{number['name']} must be {kind}{_limits(number['range'])}, not {number['found']}; {fix}"
+    if number := _number_wanted(error, message):
+        return f"{number}; {fix}"
     message = message.removeprefix("Invalid value: ").rstrip(".")
     # A message that says itself what to do needs no example, which would rarely fit it.
     shown = "" if isinstance(error, Refused) and error.fix else f"; {fix}"
     return f"{message[:1].lower()}{message[1:]}{shown}"
+
+
+def _number_wanted(error: Any, message: str) -> str:
+    """Which numbers an option takes, and what was typed; empty if the error is about something else."""
+    if number := _NUMBER.fullmatch(message):
+        is_whole = not (number["kind"] or getattr(getattr(error.param, "type", None), "name", "")).startswith("float")
+        name, limits, typed = number["name"], number["range"], number["found"]
+    elif hasattr(error.__cause__, "errors"):  # those of pydantic, which typer asks from 0.29 on
+        first, option = error.__cause__.errors()[0], error.param
+        name, limits, typed = max(option.opts, key=len), "", repr(first["input"])
+        is_whole = first["type"].startswith("int_")
+        if first["type"] in ("greater_than_equal", "less_than_equal"):
+            is_whole = isinstance(option.min, int)
+            limits = f"x>={option.min}" if option.max is None else f"{option.min}<=x<={option.max}"
+            typed = str((int if is_whole else float)(first["input"]))
+        elif not is_whole and first["type"] != "float_parsing":
+            return ""
+    else:
+        return ""
+    return f"{name} must be {'a whole number' if is_whole else 'a number'}{_limits(limits)}, not {typed}"
 
 
 def _described(parameter: Any) -> str:

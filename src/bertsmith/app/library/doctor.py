@@ -45,6 +45,7 @@ _CPU_BUILD = "https://download.pytorch.org/whl/cpu"
 _CUDA_BUILD = "https://download.pytorch.org/whl/cu130"
 _LEAST_MEMORY = 4 * 2**30  # for a training of MiniLM
 _LEAST_DISK = 5 * 2**30
+_QUICK_TYPER = "typer<0.29"  # later ones import pydantic for every command
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -183,6 +184,9 @@ def _requirements() -> Iterator[Finding]:
         advice=f"pip install {' '.join(_quoted(each) for each in needed if _problem(each))}" if wrong else "",
         is_wrong=bool(wrong),
     )
+    if not wrong and (slower := _problem(Requirement(_QUICK_TYPER))):
+        advice = f"for commands that start sooner: pip install '{_QUICK_TYPER}'"
+        yield Finding(name="typer", state=f"{slower}: every command imports pydantic", advice=advice)
     for extra, purpose in EXTRAS.items():
         parts = [each for each in requirements if _belongs(each, extra)]
         if not parts:
