@@ -119,7 +119,7 @@ def locked_file(path: Path, *, wait: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _lock(lock: Path, path: Path, *, wait: bool = False) -> Iterator[None]:
-    if fcntl is None:
+    if not _has_flock():
         _warn_of_no_lock(path, "this system has no flock")
         yield
         return
@@ -187,6 +187,10 @@ def _foreign(lock: Path, content: str) -> RunError:
         found=content,
         fix="move it away, or name another output",
     )
+
+
+def _has_flock() -> bool:
+    return fcntl is not None
 
 
 def _flock(descriptor: int, path: Path, *, wait: bool) -> None:
