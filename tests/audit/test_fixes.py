@@ -145,3 +145,14 @@ def test_other_files_and_options_are_refused(tmp_path: Path) -> None:
         bertsmith.audit_labels(
             file_with(tmp_path / "t.conll", SENTENCES.replace("B-LOC", "O")), tmp_path / "out", task="ner", fix=tags
         )
+
+
+def test_texts_that_differ_after_the_cut_are_shown_from_there_on(tmp_path: Path) -> None:
+    long = "a very long text that begins like another one " * 3
+    path = issues_file(
+        tmp_path, {"row": 2, "issue": "wrong label", "label": "b", "suggested": "a", "text": f"{long}and ends here"}
+    )
+    table = [{"text": "short", "label": "a"}, {"text": f"{long}and ends elsewhere", "label": "b"}]
+    with pytest.raises(InputError, match=r"ends elsewhere'.*found '?…") as caught:
+        bertsmith.audit_labels(table, tmp_path / "out", fix=path)
+    assert "ends here" in str(caught.value)

@@ -146,6 +146,8 @@ def test_saved_scores_give_the_threshold_for_any_share(model: Path, rows, tmp_pa
     path.write_text(json.dumps({**values, "selections": [plain]}))  # as older versions wrote it
     with pytest.raises(BertsmithError, match=r"for coverage 0.8 in fp32; found coverage 0.9;"):
         bertsmith.load(kept, device="cpu").classify(texts, coverage=0.8)
+    with pytest.raises(BertsmithError, match=r"coverage 0.9 in bf16; found coverage 0.9 in fp32; save one in bf16"):
+        bertsmith.load(kept, device="cpu", precision="bf16").classify(texts, coverage=0.9)
     assert bertsmith.load(kept, device="cpu").classify(texts[:1], coverage=0.9)[0].chosen
 
 

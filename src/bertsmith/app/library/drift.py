@@ -40,7 +40,7 @@ from bertsmith.tasks.specs.tokenized import encoded_texts
 from bertsmith.tasks.task_data.split import fold_numbers
 from bertsmith.tasks.task_data.unlabelled import read_unlabelled
 
-BEFORE, LATER = SIDES = ("training", "later")
+TRAINING, LATER = SIDES = ("training", "later")
 FOLDS = 5
 LEAST, MOST = 20, 10_000  # different texts of a side that the test needs, and texts that it reads
 _SHOWN = 50  # texts on the page
@@ -77,7 +77,13 @@ class Drift:
 
     def lines(self) -> list[str]:
         """The results, as lines of text."""
-        return [*self.verdicts(), *(f"{name}: {before} before, {later} now" for name, before, later in self.rows())]
+        return [
+            *self.verdicts(),
+            *(
+                f"{name}: {training} in the training texts, {later} in the later ones"
+                for name, training, later in self.rows()
+            ),
+        ]
 
     def verdicts(self) -> list[str]:
         """Whether the texts differ: by their words and, if the model gives some, by their vectors."""
@@ -106,16 +112,16 @@ def drift(request: DriftRequest) -> Drift:
     model = None if request.model is None else load(request.model, **request.arguments(load))
     spec = _OF_LABELS if model is None or model._predictor is None else model._predictor.task.spec
     columns = request.part(ColumnSettings)
-    before, later = (
+    training, later = (
         read_unlabelled(local_path(path), spec.kind, spec, columns) for path in (request.train, request.texts)
     )
-    report: dict[str, Any] = {BEFORE: _words(before), LATER: _words(later)}
+    report: dict[str, Any] = {TRAINING: _words(training), LATER: _words(later)}
     if model is not None:
-        for side, examples in zip(SIDES, (before, later), strict=True):
+        for side, examples in zip(SIDES, (training, later), strict=True):
             report[side] |= _pieces(model, examples)
         if model._predictor is not None:
-            report |= _predictions(model, report, before, later)
-    tests, unlike = _tests(before, later, model, request.seed)
+            report |= _predictions(model, report, training, later)
+    tests, unlike = _tests(training, later, model, request.seed)
     result = Drift(report=report | tests, unlike=unlike)
     if request.out is not None:
         _write(Path(request.out), result)
@@ -158,11 +164,11 @@ def _pieces(model: Model, examples: Sequence[Example]) -> dict[str, Any]:
 
 
 def _predictions(
-    model: Model, report: Mapping[str, Any], before: Sequence[Example], later: Sequence[Example]
+    model: Model, report: Mapping[str, Any], training: Sequence[Example], later: Sequence[Example]
 ) -> dict[str, Any]:
     """Both sides with the mean confidence, or the mean of the numbers, and the shares of the predicted "labels"."""
     assert model._predictor is not None, "a model with a task"
-    sides = [model._predictor.predict(examples) for examples in (before, later)]
+    sides = [model._predictor.predict(examples) for examples in (training, later)]
     result: dict[str, Any] = {}
     for name, predictions in zip(SIDES, sides, strict=True):
         known = [each.confidence for each in predictions if each.confidence is not None]
@@ -183,11 +189,11 @@ def _predictions(
 
 
 def _tests(
-    before: Sequence[Example], later: Sequence[Example], model: Model | None, seed: int
+    training: Sequence[Example], later: Sequence[Example], model: Model | None, seed: int
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The tests of whether the texts differ, and the later texts, those least like the training texts first."""
     read: list[TextExample] = []
-    for side, examples in zip(SIDES, (before, later), strict=True):
+    for side, examples in zip(SIDES, (training, later), strict=True):
         if (different := len(set(map(whole_text, examples)))) < LEAST:
             raise InputError(
                 expected=f"at least {LEAST} different {side} texts", found=f"{different:,}", fix="name a larger file"

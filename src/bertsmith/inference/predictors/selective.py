@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.core.errors import ConfigError
-from bertsmith.base.core.progress import counted, tell
+from bertsmith.base.core.progress import counted, quiet, tell
 from bertsmith.base.core.requests import path_or_none
 from bertsmith.base.core.settings import require
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.request import SelectionSettings
-from bertsmith.models.model_files.thresholds import SavedThreshold, promises, save_threshold
+from bertsmith.models.model_files.metadata import read_metadata
+from bertsmith.models.model_files.thresholds import promises, save_threshold, saved_thresholds
 from bertsmith.tasks.datasets.examples import Example, TextExample
 from bertsmith.tasks.datasets.file_text import quoted
 from bertsmith.tasks.datasets.labels import labels_of
@@ -85,7 +86,7 @@ def selective(predictor: Predictor, settings: SelectionSettings, columns: Column
         return predictor
     precision = predictor.runtime.precision
     if calibrate is None:
-        return SelectivePredictor(predictor, _saved(predictor.thresholds, settings, precision), sets=is_of_sets)
+        return SelectivePredictor(predictor, _saved(predictor, settings), sets=is_of_sets)
     scores, chances = _scores(predictor, calibrate, columns)
     threshold = scores.threshold(settings)
     _tell(scores, chances, threshold, settings)
@@ -143,8 +144,9 @@ class _Scores:
         return threshold
 
 
-def _saved(entries: Sequence[SavedThreshold], settings: SelectionSettings, precision: str) -> float:
+def _saved(predictor: Predictor, settings: SelectionSettings) -> float:
     """The threshold that is saved for a share, or fitted to the saved scores of labelled texts."""
+    entries, precision, folder = predictor.thresholds, predictor.runtime.precision, predictor.folder
     for entry in entries:
         if entry.promise == settings.promise:
             return entry.threshold
@@ -157,10 +159,13 @@ def _saved(entries: Sequence[SavedThreshold], settings: SelectionSettings, preci
                 settings
             )
     [(name, share)] = settings.promise.items()
+    with quiet():  # that they are of another model was said before
+        every = () if folder is None else saved_thresholds(folder, read_metadata(folder))
+    of_others = [f"{promises([entry])} in {entry.precision}" for entry in every if entry.precision != precision]
     raise ConfigError(
         expected=f"a model with a saved threshold for {name} {share:g} in {precision}",
-        found=promises(entries),
-        fix="save one: `bertsmith predict --calibrate FILE --save-threshold`",
+        found=", ".join([promises(entries), *of_others] if entries or not of_others else of_others),
+        fix=f"save one in {precision}: `bertsmith predict --calibrate FILE --save-threshold`",
     )
 
 

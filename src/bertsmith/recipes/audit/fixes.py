@@ -19,7 +19,7 @@ from bertsmith.tasks.datasets.examples import TaggedExample, TextExample, WordSp
 from bertsmith.tasks.datasets.file_text import quoted
 from bertsmith.tasks.datasets.labels import labels_of, listed
 from bertsmith.tasks.datasets.tables import read_table
-from bertsmith.tasks.datasets.values import brief
+from bertsmith.tasks.datasets.values import brief, brief_apart
 from bertsmith.tasks.specs.nested_entities import gold_of
 from bertsmith.tasks.specs.task import TaskSpec
 
@@ -40,9 +40,10 @@ class Fix(NamedTuple):
         """Refuses a correction of a row that has another text or another label by now."""
         for column, value in (("text", text), ("label", label)):
             if self.values[column].split() != value.split():
+                expected, found = brief_apart(value, self.values[column])
                 raise InputError.at(
-                    self.location, f"the {column} of row {self.row + 1} of the table, {brief(value)}",
-                    brief(self.values[column]), "the table has changed since its audit: audit it again",
+                    self.location, f"the {column} of row {self.row + 1} of the table, {expected}", found,
+                    "the table has changed since its audit: audit it again",
                 )  # fmt: skip
 
 

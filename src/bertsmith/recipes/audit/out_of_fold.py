@@ -26,7 +26,7 @@ from bertsmith.tasks.baselines.word_columns import word_columns
 from bertsmith.tasks.baselines.word_model import counted_entities, known_entities
 from bertsmith.tasks.datasets.examples import EntityExample, Example, TaggedExample, TextExample, WordSpan
 from bertsmith.tasks.datasets.labels import listed
-from bertsmith.tasks.datasets.values import brief
+from bertsmith.tasks.datasets.values import brief, brief_apart
 from bertsmith.tasks.encoding.engine import TASK
 from bertsmith.tasks.encoding.loading import load_frozen_encoder
 from bertsmith.tasks.metrics.calibration import softmax
@@ -224,9 +224,11 @@ def _require_same(path: Path, lines: Sequence[Mapping[str, Any]], examples: Sequ
         theirs = (line["prediction"].get("words") or line["texts"], line["gold"]) if line else None
         ours = _content(example) if example else None
         if theirs != ours:
+            shown = brief_apart(*("" if row is None else " | ".join(row[0]) for row in (theirs, ours)))
+            golds = brief_apart(*(None if row is None else row[1] for row in (theirs, ours)))
             there, here = (
-                "no row" if row is None else f"{brief(' | '.join(row[0]))} with the label {brief(row[1])}"
-                for row in (theirs, ours)
+                "no row" if row is None else f"{text} with the label {gold}"
+                for row, text, gold in zip((theirs, ours), shown, golds, strict=True)
             )
             raise InputError(
                 expected=f"the rows of '{path}' ({counted(len(lines), 'row')}), in this order",

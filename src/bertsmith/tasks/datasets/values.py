@@ -5,6 +5,7 @@ import decimal
 import json
 import math
 import re
+from os.path import commonpath
 from typing import Any
 
 from bertsmith.base.core.errors import InputError
@@ -35,6 +36,20 @@ def brief(value: object) -> str:
     """
     text = repr(value)
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
+
+
+def brief_apart(first: object, second: object) -> tuple[str, str]:
+    """Two values as shown in a message; where both would look the same, from shortly before they differ.
+
+    >>> brief_apart("a", "b"), brief_apart("x" * 50 + "a", "x" * 50 + "b")
+    (("'a'", "'b'"), ("…xxxxxxxxxxa'", "…xxxxxxxxxxb'"))
+    """
+    shown, texts = (brief(first), brief(second)), (repr(first), repr(second))
+    if shown[0] != shown[1] or texts[0] == texts[1]:
+        return shown
+    start = len(commonpath(texts)) - 10
+    first_part, second_part = (f"…{text[start : start + LONGEST_SHOWN]}" for text in texts)
+    return first_part, second_part
 
 
 def looks_like_json(text: str) -> bool:
