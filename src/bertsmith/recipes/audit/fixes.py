@@ -40,9 +40,9 @@ class Fix(NamedTuple):
         """Refuses a correction of a row that has another text or another label by now."""
         for column, value in (("text", text), ("label", label)):
             if self.values[column].split() != value.split():
-                expected, found = brief_apart(value, self.values[column])
+                here, there = brief_apart(value, self.values[column])
                 raise InputError.at(
-                    self.location, f"the {column} of row {self.row + 1} of the table, {expected}", found,
+                    self.location, f"the {column} of row {self.row + 1} of the table, {here}", there,
                     "the table has changed since its audit: audit it again",
                 )  # fmt: skip
 

@@ -5,7 +5,6 @@ import decimal
 import json
 import math
 import re
-from os.path import commonpath
 from typing import Any
 
 from bertsmith.base.core.errors import InputError
@@ -47,7 +46,8 @@ def brief_apart(first: object, second: object) -> tuple[str, str]:
     shown, texts = (brief(first), brief(second)), (repr(first), repr(second))
     if shown[0] != shown[1] or texts[0] == texts[1]:
         return shown
-    start = len(commonpath(texts)) - 10
+    differing = (at for at, (left, right) in enumerate(zip(*texts, strict=False)) if left != right)
+    start = next(differing, min(map(len, texts))) - 10
     first_part, second_part = (f"…{text[start : start + LONGEST_SHOWN]}" for text in texts)
     return first_part, second_part
 
