@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from bertsmith.app.library.loading import load
     from bertsmith.app.library.memory import answer_from_memory
     from bertsmith.app.library.model import Model
+    from bertsmith.app.library.publishing import push_to_hub
     from bertsmith.app.library.retrieval import score_searches, search_passages
     from bertsmith.app.library.training import pretrain, write_report
     from bertsmith.app.library.translation import translate
@@ -140,6 +141,7 @@ _LAZY = {
     "plan_pretraining": "bertsmith.training.planning.run",
     "pretrain": "bertsmith.app.library.training",
     "predict_codes": "bertsmith.app.library.codes",
+    "push_to_hub": "bertsmith.app.library.publishing",
     "quantize": "bertsmith.app.library.labelled",
     "quiet": "bertsmith.base.core.progress",
     "rank_sentences": "bertsmith.app.library.documents",
@@ -228,6 +230,7 @@ __all__ = [
     "plan_pretraining",
     "predict_codes",
     "pretrain",
+    "push_to_hub",
     "quantize",
     "quiet",
     "rank_sentences",

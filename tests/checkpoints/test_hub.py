@@ -1,13 +1,9 @@
-"""The hub, simulated by a server on this machine; no other address is ever contacted."""
+"""Models from the hub, which is a server on this machine."""
 
-import hashlib
-import http.server
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import huggingface_hub
 import pytest
 import torch
 from huggingface_hub import constants
@@ -24,107 +20,22 @@ from bertsmith.models.model_files.row_json import TOKENIZER_FILES
 from bertsmith.models.model_files.tokenizer_files import read_pipeline
 from checkpoints.gliner_folders import MARKS, tokenizer_there, write_gliner
 from checkpoints.gliner_folders import encoder_of as gliner_encoder
+from checkpoints.hub_server import Hub, running
 from tasks.architecture_samples import tokenizer_of, write_byte_level
 
 ID = "google-bert/bert-base-uncased"
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-
-
-class Hub:
-    """Serves what the hub's client requests: the list of files of a model, and the files."""
-
-    def __init__(self) -> None:
-        self.models: dict[str, Path] = {}
-        self.asked: list[str] = []
-        self.agents: set[str] = set()
-        self.broken = False
-        hub = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                hub.answer(self)
-
-            do_HEAD = do_GET  # noqa: N815
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.endpoint = f"http://127.0.0.1:{self.server.server_address[1]}"
-
-    def answer(self, request: http.server.BaseHTTPRequestHandler) -> None:
-        path = request.path.split("?")[0]
-        self.asked.append(path)
-        self.agents.add(request.headers.get("User-Agent", ""))
-        parts = path.strip("/").split("/")
-        if self.broken:
-            return self.reply(request, 500, b"{}")
-        if parts[:2] == ["api", "models"] and "/".join(parts[2:4]) in self.models:
-            folder = self.models["/".join(parts[2:4])]
-            if parts[4] == "tree":
-                files = [
-                    {
-                        "type": "file",
-                        "path": str(file.relative_to(folder)),
-                        "size": file.stat().st_size,
-                        "oid": self.digest(file),
-                    }
-                    for file in self.files(folder)
-                ]
-                return self.reply(request, 200, json.dumps(files).encode())
-            siblings = [{"rfilename": str(file.relative_to(folder))} for file in self.files(folder)]
-            body = {"id": "/".join(parts[2:4]), "sha": COMMIT, "siblings": siblings}
-            return self.reply(request, 200, json.dumps(body).encode())
-        if "/".join(parts[:2]) in self.models and parts[2:3] == ["resolve"]:
-            file = self.models["/".join(parts[:2])].joinpath(*parts[4:])
-            return self.reply(request, 200, file.read_bytes(), self.digest(file))
-        return self.reply(request, 404, b"{}", error="RepoNotFound")
-
-    @staticmethod
-    def files(folder: Path) -> list[Path]:
-        return sorted(file for file in folder.rglob("*") if file.is_file())
-
-    @staticmethod
-    def digest(file: Path) -> str:
-        return hashlib.sha1(file.read_bytes()).hexdigest()
-
-    @staticmethod
-    def reply(
-        request: http.server.BaseHTTPRequestHandler, status: int, body: bytes, etag: str = "", error: str = ""
-    ) -> None:
-        request.send_response(status)
-        request.send_header("Content-Length", str(len(body)))
-        request.send_header("X-Repo-Commit", COMMIT)
-        if etag:
-            request.send_header("ETag", f'"{etag}"')
-        if error:
-            request.send_header("X-Error-Code", error)
-        request.end_headers()
-        if request.command != "HEAD":
-            request.wfile.write(body)
 
 
 @pytest.fixture
 def hub(monkeypatch, tmp_path, config, tensors, tokenizer) -> Iterator[Hub]:
-    """A hub with one model; the client may make requests, which tests otherwise forbid."""
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_PROGRESS_BARS", True)
+    """A hub with one model."""
     hub = Hub()
     write_model_folder(tmp_path / "there", config=config, tensors=tensors, tokenizer=tokenizer)
     (tmp_path / "there" / "tf_model.h5").write_bytes(b"unwanted")
     (tmp_path / "there" / "README.md").write_text("unwanted")
     hub.models[ID] = tmp_path / "there"
-    thread = threading.Thread(target=hub.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    yield hub
-    hub.server.shutdown()
-    hub.server.server_close()
-    thread.join()
-    huggingface_hub.close_session()
+    with running(hub, monkeypatch):
+        yield hub
 
 
 def test_ids_and_paths_are_distinguished(tmp_path, monkeypatch):

@@ -374,6 +374,12 @@ COMMANDS = (
         "bertsmith convert my-run/model my-google-checkpoint --to google",
     ),
     Command(models.inspect, "inspect", "bertsmith inspect my-google-checkpoint --names"),
+    Command(
+        models.push,
+        "push",
+        "bertsmith push my-run/model my-name/my-model",
+        not_run="it needs an account on the hub",
+    ),
     Command(models.models, "models", "bertsmith models"),
     Command(models.doctor, "doctor", "bertsmith doctor"),
     Command(sizes.sizes, "sizes", "bertsmith sizes"),

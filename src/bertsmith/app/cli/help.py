@@ -19,7 +19,7 @@ GROUPS: Mapping[str, str] = {
     "Compare": "evaluate*, compare*, audit, upgrade, drift, glue, quantize",
     "Word vectors": "vectors, vectors static, vectors train, vectors convert, vectors neighbours, vectors analogy, "
     "vectors similarity, vectors opposites, vectors show",
-    "Models": "inspect*, convert*, models, sizes, doctor",
+    "Models": "inspect*, convert*, push, models, sizes, doctor",
 }
 # The options that the short help shows; without an entry, all.
 COMMON: Mapping[str, str] = {

@@ -1,4 +1,4 @@
-"""Commands for whole models: convert between formats, inspect, list the published ones, and serve over HTTP."""
+"""Commands for whole models: convert between formats, inspect, upload, list the published ones, and serve over HTTP."""
 
 import importlib.util
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +11,7 @@ from bertsmith.base.core.requests import call
 
 if TYPE_CHECKING:
     from bertsmith.app.server.settings import ServeRequest
-    from bertsmith.inference.export.request import ConvertRequest, InspectRequest, ModelsRequest
+    from bertsmith.inference.export.request import ConvertRequest, InspectRequest, ModelsRequest, PushRequest
 
 _PACKAGES = ("fastapi", "prometheus_client", "uvicorn")
 
@@ -54,6 +54,17 @@ def inspect(
         rows += [(name, "unknown", "-") for name in tensors.unknown]
         print_table(("tensor", "status", "name in bertsmith, or reason"), sorted(rows))
     report.require_unaltered()
+
+
+def push(request: "PushRequest") -> None:
+    """Upload a model folder with its card to a repository of the hub (huggingface.co), which is created if necessary.
+
+    All files arrive in one commit or none does, and nothing there is deleted. The card is checked first, and so are the
+    digests of the files. The token is that of `hf auth login` or of HF_TOKEN. The address of the model is printed.
+    """
+    from bertsmith.app.library.publishing import push_to_hub
+
+    say(call(push_to_hub, request))
 
 
 def doctor(json: JsonOption = False) -> None:

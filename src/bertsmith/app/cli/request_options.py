@@ -97,6 +97,7 @@ REQUESTS = Registry[type[Request]](
         "plan": "training.planning.settings:PlanRequest",
         "predict": "inference.predictors.request:PredictRequest",
         "pretrain": "training.pretraining.request:PretrainRequest",
+        "push": "inference.export.request:PushRequest",
         "quantize": "inference.predictors.request:QuantizeRequest",
         "rank": "inference.search.request:RankRequest",
         "rates": "training.pretraining.request:RatesRequest",

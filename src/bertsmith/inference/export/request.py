@@ -1,4 +1,4 @@
-"""The parameters of `bertsmith convert`, `inspect` and `models`."""
+"""The parameters of `bertsmith convert`, `inspect`, `models` and `push`."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -65,6 +65,19 @@ class InspectRequest(Request):
     """A model to describe."""
 
     source: Annotated[str | Path, SOURCE]
+
+
+@dataclasses.dataclass(frozen=True)
+class PushRequest(Request):
+    """A model folder, and the repository of the hub that receives its files."""
+
+    folder: Annotated[
+        str | Path, Help("model folder, or the run that made it", flag="MODEL", path="the model folder", kind=Path)
+    ]
+    name: Annotated[str, Help("the repository, such as my-name/my-model", flag="OWNER/NAME")]
+    _: dataclasses.KW_ONLY
+    public: bool = help_field(False, "create a public repository [private]")
+    replace: bool = help_field(False, "overwrite files of a repository that has a model; others stay")
 
 
 @dataclasses.dataclass(frozen=True)
