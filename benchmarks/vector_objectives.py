@@ -1,6 +1,7 @@
 """Whether further losses of sentence encoders beat those that `finetune` has, from the same model on the same examples.
 
     python benchmarks/vector_objectives.py --data DIR --model MODEL --guide MODEL [--seeds 1 2 3] [--steps 80]
+        [--arms ARM...]
 
 All losses are those of sentence-transformers, in one plain loop; `finetune` has cosine, CoSENT and in-batch negatives,
 with equal values. DIR has STS-B (glue/STS-B) and Cranfield (retrieval/cranfield).
@@ -119,6 +120,7 @@ def main() -> None:
     parser.add_argument("--guide", required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--steps", type=int, default=10**6, help="the most steps of a training")
+    parser.add_argument("--arms", nargs="+", help="such as 'titles: ranking' [all]")
     options = parser.parse_args()
     torch.set_num_threads(1)
     described = machine()
@@ -169,7 +171,7 @@ def main() -> None:
         write("untrained", {name: round(score, 4) for name, score in scores.items()})
     for seed in options.seeds:
         for arm, (part, examples, make) in arms.items():
-            if f"{arm}, seed {seed}" in cells:
+            if f"{arm}, seed {seed}" in cells or arm not in (options.arms or arms):
                 continue
             model, seconds = trained(options.model, part, columns[examples], make, seed, options.steps)
             score = ndcg(model, options.data) if part == "titles" else correlation(model, dev)

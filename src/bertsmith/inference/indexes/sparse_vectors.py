@@ -22,6 +22,7 @@ from bertsmith.inference.indexes.rows import refused_if_damaged
 from bertsmith.inference.indexes.segment_vectors import SegmentVectors
 from bertsmith.inference.search.postings import Floats, Mask, Postings, Summand, Term, best_rows, write_weights
 from bertsmith.inference.search.rankings import Ranking, joined
+from bertsmith.text.tokenizers.encoded import offsets_of, places_of
 
 SPARSE_VECTORS, TERMS = "vectors.npz", "terms"
 _BLOCK = 4096  # rows
@@ -53,9 +54,8 @@ class SparseRows:
     def __getitem__(self, rows: npt.NDArray[np.int64]) -> sp.csr_matrix:
         data, indices, starts, (_, width) = self._arrays
         lengths = starts[rows + 1] - starts[rows]
-        ends = np.cumsum(lengths)
-        places = np.arange(lengths.sum()) + np.repeat(starts[rows] - (ends - lengths), lengths)
-        parts = data[places].astype(np.float32), indices[places], np.concatenate([[0], ends])
+        places = places_of(starts[rows], lengths)
+        parts = data[places].astype(np.float32), indices[places], offsets_of(lengths)
         return sp.csr_matrix(parts, shape=(len(rows), width))
 
     def blocks(self) -> Iterator[sp.csr_matrix]:
