@@ -426,6 +426,7 @@ def test_damaged_or_unsafe_xml_is_refused(tmp_path: Path) -> None:
     ("record", "message"),
     [
         ({"tokens": ["a"], "ner_tags": [3]}, "expected names of tags under 'ner_tags' in line 1 of .*; found 3"),
+        ({"tokens": ["a"], "tags": [[0, 1, "PER"]]}, "spans of words are read by --task nested-ner"),
         ({"tokens": ["a", "b"], "ner_tags": ["O"]}, "expected a tag for each of 2 words in line 1 of .*; found 1 tag"),
         ({"tokens": ["a", ""], "ner_tags": ["O", "O"]}, "expected words as texts in line 1 of .*; found ''"),
         ({"tokens": ["a"], "chunks": ["O"]}, "a list of tags under 'ner_tags' or 'ner' or 'tags' in line 1"),

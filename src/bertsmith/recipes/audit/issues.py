@@ -160,12 +160,12 @@ def overlaps_of(names: Sequence[str], confident: Ints, labels: Ints) -> list[dic
         labels: the one that it has, [E].
     """
     joint, counts = joint_counts(confident, labels, len(names)), np.bincount(labels, minlength=len(names))
-    both = joint + joint.T
+    both = (joint + joint.T).tolist()
     overlaps = [
-        {"label": names[a], "other": names[b], "examples": both[a, b], "share": both[a, b] / (counts[a] + counts[b])}
+        {"label": names[a], "other": names[b], "examples": both[a][b], "share": both[a][b] / int(counts[a] + counts[b])}
         for a in range(len(names))
         for b in range(a + 1, len(names))
-        if both[a, b] >= 1
+        if both[a][b] >= 1
     ]
     return sorted(overlaps, key=lambda pair: -pair["share"])
 

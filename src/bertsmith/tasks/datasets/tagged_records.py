@@ -283,11 +283,10 @@ def _tags(record: Mapping[str, Any], key: str, names: Sequence[str], location: s
         return tuple(clean(name_of_class(value, names, location)) for value in values)
     wrong = next((value for value in values if not isinstance(value, str) or len(value.split()) != 1), None)
     if wrong is not None:
-        raise InputError(
-            expected=f"names of tags under {key!r} in {location}",
-            found=brief(wrong),
-            fix="write names without spaces; numbers have theirs in the features of the data set, as in Parquet files",
-        )
+        fix = "write names without spaces; numbers have theirs in the features of the data set, as in Parquet files"
+        if isinstance(wrong, list | dict):
+            fix = "write one for each word; spans of words are read by --task nested-ner"
+        raise InputError(expected=f"names of tags under {key!r} in {location}", found=brief(wrong), fix=fix)
     return tuple(clean(value) for value in values)
 
 
