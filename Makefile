@@ -10,7 +10,7 @@ INSTALLED := $(VENV)/installed
 LIGHT := .venv-light
 SITE := .venv-site
 
-.PHONY: help install release bounds demo test test-times test-avx2 test-default test-slow test-light check docs site bench gpu format clean
+.PHONY: help install release bounds demo test test-times test-avx2 test-default test-slow test-light check docs notebooks site bench gpu format clean
 
 help: ## this list
 	@awk -F ':.* ## ' '/^[a-z-]+:.* ## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -92,6 +92,10 @@ check: $(INSTALLED) ## formatting, lint, types, architecture
 # Runs every command line that README.md and docs/ show.
 docs: $(INSTALLED) ## runs every command line of README.md and docs/
 	$(BIN)/python tools/check_docs.py
+
+# Runs the tutorials and stores their outputs; NOTEBOOKS="--check docs/tutorials/04-search.ipynb" compares those of one.
+notebooks: $(INSTALLED) ## runs the notebooks of docs/tutorials and stores their outputs
+	$(BIN)/python tools/notebooks.py $(NOTEBOOKS)
 
 # The pages of docs/ as a site that can be read without a network. It has an environment of its own, which needs neither
 # torch nor the package.

@@ -13,12 +13,24 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Readable on white and on near-black.
 COLORS = ("#4878d0", "#e0812b", "#3c9d6d", "#9a63c6", "#d1495b", "#2a9d9d", "#a0761f", "#7f7f7f")
 
 # Drawn in this color, which is then replaced by `currentColor`, the text color around the chart.
 _INK = "#010203"
+
+# Settings of Matplotlib for a chart that `svg_text` writes.
+STYLE = {
+    "svg.fonttype": "none",
+    "font.size": 10,
+    "text.color": _INK,
+    "axes.labelcolor": _INK,
+    "axes.edgecolor": _INK,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+}
 
 _MOST_POINTS = 800
 
@@ -119,17 +131,7 @@ def _svg(draw: "Callable[[Axes], None]", x_label: str, y_label: str, *, height: 
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    with mpl.rc_context(
-        {
-            "svg.fonttype": "none",
-            "svg.hashsalt": f"{x_label} {y_label}",
-            "font.size": 10,
-            "axes.labelcolor": _INK,
-            "axes.edgecolor": _INK,
-            "xtick.color": _INK,
-            "ytick.color": _INK,
-        }
-    ):
+    with mpl.rc_context({**STYLE, "svg.hashsalt": f"{x_label} {y_label}"}):
         figure = Figure(figsize=(6.4, height), layout="constrained")
         figure.patch.set_alpha(0)
         axes = figure.add_subplot()
@@ -141,8 +143,13 @@ def _svg(draw: "Callable[[Axes], None]", x_label: str, y_label: str, *, height: 
         axes.grid(color=_INK, alpha=0.12, linewidth=0.8)
         axes.spines[["top", "right"]].set_visible(False)
         axes.spines[["left", "bottom"]].set_alpha(0.4)
-        file = io.StringIO()
-        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+        return svg_text(figure)
+
+
+def svg_text(figure: "Figure") -> str:
+    """A figure that was drawn in `STYLE`, as an `<svg>` element without date and size."""
+    file = io.StringIO()
+    figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     text = file.getvalue()
     text = text[text.index("<svg") :].replace(_INK, "currentColor")
     return re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', 'role="img"', text, count=1).strip()
