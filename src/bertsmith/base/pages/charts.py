@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +22,7 @@ COLORS = ("#4878d0", "#e0812b", "#3c9d6d", "#9a63c6", "#d1495b", "#2a9d9d", "#a0
 _INK = "#010203"
 
 # Settings of Matplotlib for a chart that `svg_text` writes.
-STYLE = {
+STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "font.size": 10,
     "text.color": _INK,
