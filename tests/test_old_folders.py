@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 import bertsmith
+from bertsmith.inference.indexes.index import KIND, MANIFEST, Manifest
+from bertsmith.training.loop.run_folder import SETTINGS_FILE, RunFolder
 from golden.record_folders_of_0_1_0 import (
     ARCHIVE,
     ASKED,
@@ -66,3 +68,13 @@ def test_a_quantized_model_of_format_1_answers_in_int8(folders: Path) -> None:
     result = plain(model.classify(ASKED["classify"]))
     for answer, other in zip(result, exact, strict=True):
         assert answer["probabilities"] == pytest.approx(other["probabilities"], abs=INT8_TOLERANCE)
+
+
+def test_a_run_and_an_index_of_a_newer_version_are_refused_before_their_shape_is_looked_at(tmp_path: Path) -> None:
+    content = json.dumps({"format": 2, "kind": KIND, "a part of a newer version": {}})
+    for name, read in ((SETTINGS_FILE, RunFolder.open), (MANIFEST, Manifest.read)):
+        (tmp_path / name).write_text(content)
+        with pytest.raises(
+            bertsmith.BertsmithError, match="found version 2; read it with the version of bertsmith that"
+        ):
+            read(tmp_path)

@@ -11,6 +11,7 @@ import pytest
 from bertsmith.app.library import doctor
 from bertsmith.app.library.doctor import EXTRAS, Finding, examine
 from bertsmith.base.core.version import __version__
+from bertsmith.models.checkpoints import packaged
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -73,6 +74,15 @@ def test_a_typer_that_slows_the_start_of_commands_is_named(installed):
     assert not [finding for finding in examine().findings if finding.name == "typer"]
     installed.versions["typer"] = "0.29.2"
     assert state("typer").advice == "for commands that start sooner: pip install 'typer<0.29'"
+
+
+def test_an_installation_without_its_starter_is_not_well(monkeypatch, tmp_path, run):
+    monkeypatch.setattr(packaged, "_STARTER_FOLDER", tmp_path)
+    assert state("starter").is_wrong
+    assert state("starter").advice.startswith("install bertsmith again")
+    run("fill", "--model", "starter", "the [MASK] .").refuses(
+        "expected the starter in this installation of bertsmith; found no"
+    )
 
 
 def test_a_needed_package_that_is_missing_or_too_old_is_an_error(installed, run):

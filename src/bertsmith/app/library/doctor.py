@@ -221,18 +221,12 @@ def _quoted(requirement: "Requirement") -> str:
 
 
 def _models() -> Iterator[Finding]:
-    has_weights = (packaged_folder(STARTER) / "model.safetensors").is_file()
-    yield Finding(
-        name=STARTER,
-        state="in the package" if has_weights else "without weights",
-        advice="" if has_weights else "install bertsmith again, from a wheel or a whole clone",
-        is_wrong=not has_weights,
-    )
-    for name in PACKAGED:
+    for name in (STARTER, *PACKAGED):
         try:
             yield Finding(name=name, state=f"in {packaged_folder(name)}")
-        except InputError as error:
-            yield Finding(name=name, state=error.found)  # the extra of its name says how to get it
+        except InputError as error:  # of others than the starter, the extra of the name says how to get them
+            is_wrong = name == STARTER
+            yield Finding(name=name, state=error.found, advice=error.fix if is_wrong else "", is_wrong=is_wrong)
 
 
 def _disk() -> Finding:

@@ -88,11 +88,12 @@ class Manifest:
                 else "build one with `bertsmith index`",
             )
         values = _with_parts(read_json(path))
+        if isinstance(values, dict):
+            require_format(values, path)  # before its shape, which another format may change
         if (fault := misfit(values, _SHAPE)) or values["kind"] != KIND:
             raise InputError(
                 expected=f"the manifest of an index in '{path}'", found=fault or "another file", fix="restore it"
             )
-        require_format(values, path)
         return Manifest(
             vectors={
                 kind: VectorsRecord(**{name: about[name] for name in ("model", "made_of", "width")})

@@ -55,11 +55,17 @@ def packaged_folder(source: Path | str) -> Path:
     """The folder of a model that `is_packaged`.
 
     Raises:
-        InputError: the package is not installed, has no model or several, or the weights of a model with a name are not
-            those that its owner published.
+        InputError: the starter is missing, the package is not installed, has no model or several, or the weights of a
+            model with a name are not those that its owner published.
     """
     name = str(source)
     if name == STARTER:
+        if not (weights := _STARTER_FOLDER / "model.safetensors").is_file():
+            raise InputError(
+                expected="the starter in this installation of bertsmith",
+                found=f"no '{weights}'",
+                fix="install bertsmith again, from a wheel or a whole clone, or name another model",
+            )
         return _STARTER_FOLDER
     if name in PACKAGED:
         model = PACKAGED[name]

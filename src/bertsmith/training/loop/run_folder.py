@@ -121,10 +121,11 @@ class RunFolder:
         if not (path / SETTINGS_FILE).is_file():
             raise RunError(expected=f"a run in '{path}'", found=f"no {SETTINGS_FILE}", fix="check the path")
         record = read_json(path / SETTINGS_FILE)
+        if isinstance(record, dict):
+            require_format(record, path / SETTINGS_FILE)  # before its shape, which another format may change
         resolved = {"resolved": _RESOLVED} if isinstance(record, dict) and record.get("resolved") else {}
         if fault := misfit(record, {**_RECORD, **resolved}):
             raise RunError(expected=f"a run in '{path}'", found=f"{fault} in {SETTINGS_FILE}", fix="check the path")
-        require_format(record, path / SETTINGS_FILE)
         return RunFolder(path, record)
 
     @staticmethod
