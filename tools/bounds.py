@@ -30,7 +30,8 @@ LEFT_OUT = ("dev", "light", "minilm", "release")
 # A small part of the suite that touches each package, without the libraries that answers are compared with.
 TESTS = (
     "cli/test_app.py", "cli/test_starter_commands.py", "cluster/test_engine.py", "documents", "indexes/test_indexes.py",
-    "test_downloads.py", "test_estimators.py", "test_files.py", "test_requests.py", "word_vectors",
+    "test_downloads.py", "test_estimators.py", "test_files.py", "test_requests.py", "training/test_callbacks.py",
+    "word_vectors",
 )  # fmt: skip
 RUNNERS = ("httpx", "hypothesis", "pytest", "pytest-timeout", "pyyaml")
 

@@ -211,9 +211,9 @@ def tracker_of(run: "RunFolder", named: str) -> Tracker:
     name, _, destination = named.partition(":")
     try:
         return _KINDS[name](run, name, destination)
-    except ImportError:
+    except ImportError as error:
         raise ConfigError(
             expected=f"the package {name}, for --track {name}",
-            found="none",
+            found=str(error),
             fix=f"install it (pip install 'bertsmith[{name}]') or omit the option",
         ) from None
