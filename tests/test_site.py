@@ -98,6 +98,13 @@ def test_a_notebook_becomes_a_page_with_what_it_printed_and_drew(tmp_path: Path)
             "data": {"image/svg+xml": "<?xml?>\n<svg>\n\n</svg>", "text/plain": "a figure"},
         },
         {"output_type": "display_data", "data": {"image/png": "aWJt\n", "text/plain": "a figure"}},
+        {
+            "output_type": "execute_result",
+            "data": {
+                "text/html": '<style>\n\n</style>\n<table border="1" class="dataframe">\n\n<td>1</td></table>',
+                "text/plain": "1 ...",
+            },
+        },
     ]
     cells: list[dict[str, Any]] = [
         {"cell_type": "markdown", "source": ["# Title\n", "[b](\nB.ipynb#Of-a-B)"]},
@@ -107,7 +114,8 @@ def test_a_notebook_becomes_a_page_with_what_it_printed_and_drew(tmp_path: Path)
     notebook = file_with(tmp_path / "a.ipynb", json.dumps({"nbformat": 4, "cells": cells}))
     assert notebook_page(notebook) == (
         "# Title\n[b](\nB.ipynb#of-a-b)\n\n~~~python\nprint(1)\n~~~\n\n~~~text\none\ntwo\n~~~\n\n~~~text\n3\n~~~\n\n"
-        "<figure>\n<svg>\n</svg>\n</figure>\n\n![output](data:image/png;base64,aWJt)\n"
+        "<figure>\n<svg>\n</svg>\n</figure>\n\n![output](data:image/png;base64,aWJt)\n\n"
+        '<table class="docutils">\n<td>1</td></table>\n'
     )
     cells[1]["outputs"] = [{"output_type": "error", "ename": "KeyError"}]
     notebook.write_text(json.dumps({"nbformat": 4, "cells": cells}), encoding="utf-8")

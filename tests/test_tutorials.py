@@ -36,6 +36,8 @@ def notebook_with(sources: list[str], **metadata: Any) -> dict[str, Any]:
     return {"cells": [{"cell_type": "markdown", "source": ["# A"]}, *cells], "metadata": {"bertsmith": metadata}}
 
 
+# Newer versions of Python warn of names in their own modules, whose documentation two tutorials read.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @of_each
 def test_a_tutorial_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -33,7 +33,7 @@ def _parts(cell: dict[str, Any], path: Path) -> Iterator[str]:
 
 
 def _shown(output: dict[str, Any], path: Path) -> str:
-    """An output: text as it is, a picture as such."""
+    """An output: text as it is, a picture or a table as such."""
     if output["output_type"] == "error":
         sys.exit(f"expected a notebook that ran; found {output['ename']} in the outputs of '{path}'; run it again")
     if output["output_type"] == "stream":
@@ -44,6 +44,8 @@ def _shown(output: dict[str, Any], path: Path) -> str:
         return "\n".join(["<figure>", *lines[[line.startswith("<svg") for line in lines].index(True) :], "</figure>"])
     if "image/png" in data:
         return f"![output](data:image/png;base64,{_text(data['image/png']).replace(chr(10), '')})"
+    if table := re.search(r"<table.*</table>", _text(data.get("text/html", "")), re.DOTALL):  # its text is cut
+        return re.sub(r"\n\s*\n", "\n", table[0]).replace('border="1" class="dataframe"', 'class="docutils"')
     return _fence(_text(data["text/plain"]), "text")
 
 
