@@ -578,6 +578,22 @@ def test_everything_has_a_name_and_can_be_read(browser, stub, scheme):
             assert poor == {}, view
 
 
+def test_axe_finds_no_fault_in_any_view(browser, stub):
+    axe = pytest.importorskip("axe_playwright_python", reason="needs the package axe-playwright-python")
+    program = (Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+    with _visit(browser, stub.address) as visit:
+
+        def faults() -> list[tuple[str, list[str]]]:
+            result = visit.page.evaluate(f"{program}; axe.run(document, {{resultTypes: ['violations']}})")
+            return [(fault["id"], [node["html"] for node in fault["nodes"]]) for fault in result["violations"]]
+
+        for view in VIEWS:
+            visit.run(view)
+            assert faults() == [], view
+        visit.page.evaluate("document.querySelector('main').append(document.createElement('img'))")
+        assert [name for name, _ in faults()] == ["image-alt"], "it is able to find one"
+
+
 def _contrasts(rows: list[Any]) -> Iterator[tuple[str, float]]:
     """The contrast of each text to its background, by the formula of WCAG 2."""
 
