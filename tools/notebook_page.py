@@ -45,7 +45,8 @@ def _shown(output: dict[str, Any], path: Path) -> str:
     if "image/png" in data:
         return f"![output](data:image/png;base64,{_text(data['image/png']).replace(chr(10), '')})"
     if table := re.search(r"<table.*</table>", _text(data.get("text/html", "")), re.DOTALL):  # its text is cut
-        return re.sub(r"\n\s*\n", "\n", table[0]).replace('border="1" class="dataframe"', 'class="docutils"')
+        lines = re.sub(r"\n\s*\n", "\n", table[0]).replace('border="1" class="dataframe"', 'class="docutils"')
+        return f'<div class="table-wrapper">\n{lines}\n</div>'  # which scrolls where the page is narrow
     return _fence(_text(data["text/plain"]), "text")
 
 
