@@ -6,9 +6,11 @@
 ARG BASE=python:3.13-slim
 
 FROM ${BASE} AS build
-ARG PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
-ARG PIP_FIND_LINKS
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
+# Where pip finds torch without CUDA: an index, or a folder of wheels. Variables reach the stages below in every builder.
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+ARG WHEELS
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_EXTRA_INDEX_URL=${TORCH_INDEX} PIP_FIND_LINKS=${WHEELS} PIP_NO_CACHE_DIR=1 \
+    PIP_ROOT_USER_ACTION=ignore
 WORKDIR /source
 RUN python3 -m venv --without-pip /opt/bertsmith && python3 -m venv /opt/pip
 COPY constraints.txt ./

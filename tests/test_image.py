@@ -79,6 +79,13 @@ def test_the_light_image_has_what_the_list_without_torch_has():
     assert re.search(r"^torch\b", (ROOT / "requirements/light.txt").read_text(encoding="utf-8"), re.MULTILINE) is None
 
 
+def test_torch_comes_without_cuda():
+    """By a variable, which a stage has from the one that it begins with; an ARG alone does not reach it everywhere."""
+    assert "PIP_EXTRA_INDEX_URL=${TORCH_INDEX}" in argument_of("ENV", "build-full")
+    defaults = dict(rest.split("=") for name, rest in instructions() if name == "ARG" and "=" in rest)
+    assert defaults["TORCH_INDEX"].endswith("/whl/cpu")
+
+
 def test_services_build_a_stage_write_nothing_and_run_a_command():
     services = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))["services"]
     assert services.keys() == {"server", "worker"}
