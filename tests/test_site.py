@@ -115,7 +115,7 @@ def test_a_notebook_becomes_a_page_with_what_it_printed_and_drew(tmp_path: Path)
     assert notebook_page(notebook) == (
         "# Title\n[b](\nB.ipynb#of-a-b)\n\n~~~python\nprint(1)\n~~~\n\n~~~text\none\ntwo\n~~~\n\n~~~text\n3\n~~~\n\n"
         "<figure>\n<svg>\n</svg>\n</figure>\n\n![output](data:image/png;base64,aWJt)\n\n"
-        '<div class="table-wrapper">\n<table class="docutils">\n<td>1</td></table>\n</div>\n'
+        '<div class="table-wrapper container">\n<table class="docutils">\n<td>1</td></table>\n</div>\n'
     )
     cells[1]["outputs"] = [{"output_type": "error", "ename": "KeyError"}]
     notebook.write_text(json.dumps({"nbformat": 4, "cells": cells}), encoding="utf-8")

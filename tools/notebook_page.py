@@ -46,7 +46,7 @@ def _shown(output: dict[str, Any], path: Path) -> str:
         return f"![output](data:image/png;base64,{_text(data['image/png']).replace(chr(10), '')})"
     if table := re.search(r"<table.*</table>", _text(data.get("text/html", "")), re.DOTALL):  # its text is cut
         lines = re.sub(r"\n\s*\n", "\n", table[0]).replace('border="1" class="dataframe"', 'class="docutils"')
-        return f'<div class="table-wrapper">\n{lines}\n</div>'  # which scrolls where the page is narrow
+        return f'<div class="table-wrapper container">\n{lines}\n</div>'  # which scrolls where the page is narrow
     return _fence(_text(data["text/plain"]), "text")
 
 
