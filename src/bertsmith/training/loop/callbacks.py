@@ -48,7 +48,7 @@ class Callback:
         """Called with each `train` line of metrics.jsonl: completed steps, and values such as `loss` by name."""
 
     def on_evaluation(self, step: int, values: Mapping[str, Any]) -> None:
-        """Called with each `evaluation` line: completed steps, and values such as `held_out_loss` by name."""
+        """Called with each `evaluation` line: completed steps, and values such as `held_out_accuracy` by name."""
 
     def on_end(self, result: "TrainResult | None") -> None:
         """Called at the end, with the result; None if the training was interrupted or failed."""
