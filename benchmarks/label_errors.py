@@ -48,9 +48,8 @@ from bertsmith.base.core.progress import quiet
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.storage.files import write_text
 from bertsmith.models.checkpoints.load import load_any
-from bertsmith.recipes.audit.entities import EntitiesAudited
+from bertsmith.recipes.audit.entities import LISTED, EntitiesAudited
 from bertsmith.recipes.audit.out_of_fold import (
-    LISTED,
     bag_features,
     listed_spans,
     spans_of_run,
@@ -130,6 +129,8 @@ def main() -> None:
         for cell, values in of_task(
             options.data, options.model, options.runs if of_task is _of_entities else options.peer
         ):
+            if isinstance(values.get("seconds"), dict):  # a training that is not repeated keeps its seconds
+                values["seconds"] = {**done.get(cell, {}).get("seconds", {}), **values["seconds"]}
             done[cell] = values
             print(cell, json.dumps(values), flush=True)
         write_result(name, {"machine": described, "settings": {"folds": FOLDS, "seed": SEED}, "cells": done})

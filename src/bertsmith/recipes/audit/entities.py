@@ -44,6 +44,8 @@ from bertsmith.tasks.specs.nested_entities import EntitiesTask, gold_of
 from bertsmith.text.tokenizers.encoded import offsets_of, places_of
 
 CHANGE = ("remove", "add")  # the keys of the column "change" of issues.csv
+LISTED = "entities of other folds"
+_UNKNOWN = 0.5  # the probability where a system knows nothing, which leaves the others their answer
 Scored = dict[WordSpan, float]  # the probabilities of spans of a sentence
 Bools = npt.NDArray[np.bool_]
 
@@ -53,7 +55,8 @@ class EntitiesAudited(SentencesAudited):
     """Sentences with entities, and the probabilities of spans and labels.
 
     Attributes:
-        systems: of each model, the probabilities of the spans of each sentence; of one that it does not name, 0.
+        systems: of each model, the probabilities of the spans of each sentence; of one that it does not name, 0, while
+            the list of entities knows nothing of words that are not in it.
         judged: the labels that sentences of several parts have, [K].
     """
 
@@ -92,8 +95,14 @@ class EntitiesAudited(SentencesAudited):
 
     @functools.cached_property
     def _parts(self) -> list[Floats]:
-        """The probabilities of the pairs by each system, [P]."""
-        return [np.array([part[row].get(span, 0.0) for row, span in self.pairs]) for part in self.systems.values()]
+        """The probabilities of the pairs by each system, [P]; 0.5 where it knows nothing."""
+        parts = []
+        for name, scored in self.systems.items():
+            words = [{span[:2] for span in spans} for spans in scored]
+            unknown = [name == LISTED and span[:2] not in words[row] for row, span in self.pairs]
+            chances = [scored[row].get(span, 0.0) for row, span in self.pairs]
+            parts.append(np.where(unknown, _UNKNOWN, chances))
+        return parts
 
     @functools.cached_property
     def chances(self) -> Floats:
@@ -179,7 +188,7 @@ class EntitiesAudited(SentencesAudited):
 
     def report(self, issues: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
         """The content of audit.json; the share of errors is that of the entities, in the file or missing from it."""
-        in_question = (self.has == 1) | (self.chances >= 0.5)  # P
+        in_question = (self.has == 1) | (self.chances > 0.5)  # P
 
         def errors(drawn: Any) -> float:
             rows = np.asarray(drawn, dtype=np.int64)
@@ -190,7 +199,8 @@ class EntitiesAudited(SentencesAudited):
         kinds = [issue["issue"] for issue in issues]
         gold = [gold_of(sentence) for sentence in self.sentences]
         counts = np.bincount(self.labels[self.has == 1], minlength=len(self.spec.labels))
-        predicted = {name: self._predicted(part) for name, part in zip(self.systems, self._parts, strict=True)}
+        parts = zip(self.systems, np.where(np.array(self._parts) == _UNKNOWN, 0.0, self._parts), strict=True)
+        predicted = {name: self._predicted(part) for name, part in parts}
         return {
             "examples": len(self.sentences),
             "entities": int(self.has.sum()),

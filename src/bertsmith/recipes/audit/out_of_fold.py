@@ -5,6 +5,7 @@ Letters: E labelled examples, U others, D columns, K labels, S systems. Of a tag
 
 import dataclasses
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from bertsmith.recipes.results.resampling import texts_of
 from bertsmith.tasks.baselines.bag_of_words import BagOfWords
 from bertsmith.tasks.baselines.linear import PENALTIES, PENALTIES_OF_BAGS, fit_for
 from bertsmith.tasks.baselines.word_columns import word_columns
-from bertsmith.tasks.baselines.word_model import counted_entities, known_entities
+from bertsmith.tasks.baselines.word_model import counted_entities, known_entities, runs_of_words
 from bertsmith.tasks.datasets.examples import EntityExample, Example, TaggedExample, TextExample, WordSpan
 from bertsmith.tasks.datasets.labels import listed
 from bertsmith.tasks.datasets.values import brief, brief_apart
@@ -39,7 +40,6 @@ from bertsmith.training.loop.run_folder import FOLDS
 
 WORDS = "linear model on words"
 TAGGING = "tagging"  # the kind of task
-LISTED = "entities of other folds"
 _PENALTY_OF_WORDS = (1.0,)  # of columns that are 0 or 1
 _WHOLE = 10**6  # words of a text that the bag of words reads, more than any has
 _LONG = 100  # words of a text on average, from which runs of letters would take most of the time
@@ -150,13 +150,26 @@ def _lines_of(run: Path, examples: Sequence[Example]) -> list[Any]:
 
 
 def listed_spans(sentences: Sequence[EntityExample], folds: Ints, longest: int) -> list[Scored]:
-    """The probabilities of the spans of each sentence that are entities in other folds, by how often they are one."""
+    """The probabilities of the spans of each sentence that are entities in other folds, by how often they are one.
+
+    Entities of the sentence that are none there have a low probability if their words occur there, the lower the more
+    often.
+    """
     result: list[Scored] = [{}] * len(sentences)
     for number in np.unique(folds).tolist():
-        counts = counted_entities([sentences[row] for row in np.flatnonzero(folds != number).tolist()])
-        for row in np.flatnonzero(folds == number).tolist():
-            spans = known_entities(counts, sentences[row], longest, unseen=_UNSEEN)
-            result[row] = {span: chance for span, chance in spans if chance >= LOWEST}
+        train = [sentences[row] for row in np.flatnonzero(folds != number).tolist()]
+        held = np.flatnonzero(folds == number).tolist()
+        texts = {" ".join(sentences[row].words[slice(*span[:2])]) for row in held for span in sentences[row].entities}
+        runs = (text for sentence in train for *_, text in runs_of_words(sentence.words, longest))
+        counts, occurrences = counted_entities(train), Counter(text for text in runs if text in texts)
+        for row in held:
+            sentence, scored = sentences[row], dict(known_entities(counts, sentences[row], longest, unseen=_UNSEEN))
+            for span in sentence.entities:
+                if count := occurrences[" ".join(sentence.words[slice(*span[:2])])]:
+                    scored.setdefault(span, _UNSEEN / 2 / (count + _UNSEEN))
+            result[row] = {
+                span: chance for span, chance in scored.items() if chance >= LOWEST or span in sentence.entities
+            }
     return result
 
 

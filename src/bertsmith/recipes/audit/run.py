@@ -36,13 +36,12 @@ from bertsmith.base.storage.files import digest_file, write_json, write_text
 from bertsmith.base.storage.locks import require_unused
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
-from bertsmith.recipes.audit.entities import EntitiesAudited
+from bertsmith.recipes.audit.entities import LISTED, EntitiesAudited
 from bertsmith.recipes.audit.fixes import fixed_cells, fixed_entities, fixed_tags, read_fixes
 from bertsmith.recipes.audit.issues import KINDS, MOST_PAIRS, WRONG, Audited, estimated, issues_of, overlaps_of
 from bertsmith.recipes.audit.learning_curve import learning_curve
 from bertsmith.recipes.audit.next_rows import NEXT_TABLE, most_informative, write_next
 from bertsmith.recipes.audit.out_of_fold import (
-    LISTED,
     TAGGING,
     Features,
     bag_features,

@@ -100,7 +100,7 @@ def counted_entities(train: Sequence[EntityExample]) -> Counts:
         for start, end, label in sentence.entities:
             entities[" ".join(sentence.words[start:end])][label] += 1
     longest = max((end - start for sentence in train for start, end, _ in sentence.entities), default=1)
-    runs = (text for sentence in train for _, _, text in _runs_of_words(sentence.words, longest))
+    runs = (text for sentence in train for _, _, text in runs_of_words(sentence.words, longest))
     return {"entities": entities, "occurrences": Counter(text for text in runs if text in entities)}
 
 
@@ -114,12 +114,12 @@ def known_entities(
     """
     return [
         (WordSpan(start, end, label), count / (counts["occurrences"][text] + unseen))
-        for start, end, text in _runs_of_words(sentence.words, longest)
+        for start, end, text in runs_of_words(sentence.words, longest)
         for label, count in counts["entities"].get(text, {}).items()
     ]
 
 
-def _runs_of_words(words: Sequence[str], longest: int) -> Iterator[tuple[int, int, str]]:
+def runs_of_words(words: Sequence[str], longest: int) -> Iterator[tuple[int, int, str]]:
     """All runs of at most this many words: first word, one past the last, and text."""
     for start in range(len(words)):
         for end in range(start + 1, min(start + longest, len(words)) + 1):
