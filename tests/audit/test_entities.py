@@ -11,7 +11,7 @@ import pytest
 
 import bertsmith
 from bertsmith.base.core.errors import BertsmithError, ConfigError, InputError
-from bertsmith.recipes.audit.entities import EntitiesAudited
+from bertsmith.recipes.audit.entities import LISTED, EntitiesAudited
 from bertsmith.recipes.audit.run import Audit
 from bertsmith.recipes.audit.tags import CORRECTED
 from bertsmith.tasks.datasets.examples import EntityExample, TaggedExample, WordSpan
@@ -228,6 +228,16 @@ def test_corrections_make_the_most_likely_entities_of_the_gold_ones() -> None:
             assert is_sure
             ranks.append(np.mean([margins[pair] for pair in pairs]))
         assert ranks == sorted(ranks)
+
+
+def test_the_score_of_a_list_counts_what_it_names_and_no_words_that_it_does_not_know() -> None:
+    span = WordSpan(0, 1, "A")
+    examples = [EntityExample.of(TaggedExample(id=str(n), words=(f"w{n}",)), [span]) for n in range(2)]
+    spec = TaskSpec(name="nested-ner", kind="entities", labels=("A",))
+    systems = {LISTED: [{span: 0.5}, {}]}  # the words of the first sentence were counted once, as an entity
+    table = EntitiesAudited(spec=spec, sentences=examples, systems=systems, judged=np.ones(1, dtype=bool))
+    assert table.chances.tolist() == [0.5, 0.5]
+    assert table.report([], 0)["f1"] == {LISTED: pytest.approx(2 / 3)}
 
 
 @pytest.mark.parametrize(

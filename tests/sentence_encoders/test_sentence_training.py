@@ -320,6 +320,12 @@ def test_negatives_of_an_index_are_those_of_its_texts(base: str, tmp_path: Path)
     of_index = mined(tmp_path / "index")
     assert of_index == mined(lines)
     assert {text for example in of_index for text in example.texts[2:]} & set(texts[:2])
+    every = [text for line in train.read_text().splitlines() for text in json.loads(line).values()]
+    both = file_with(tmp_path / "both.txt", "".join(f"{text}\n" for text in (*texts, *texts, *every)))
+    bertsmith.build_index(both, tmp_path / "twice", model=base)
+    options["negative_ranks"] = "2,10"
+    assert mined(tmp_path / "twice") == mined(both), "texts that are in the index more than once take one rank"
+    assert any(len(example.texts) > 2 for example in mined(both))
     other = write_base_model(tmp_path / "other", 4)
     with pytest.raises(InputError, match=r"the model of the vectors in '.*index'; found another \(model\)"):
         mined(tmp_path / "index", miner=other)

@@ -100,9 +100,12 @@ class EntitiesAudited(SentencesAudited):
         for name, scored in self.systems.items():
             words = [{span[:2] for span in spans} for spans in scored]
             unknown = [name == LISTED and span[:2] not in words[row] for row, span in self.pairs]
-            chances = [scored[row].get(span, 0.0) for row, span in self.pairs]
-            parts.append(np.where(unknown, _UNKNOWN, chances))
+            parts.append(np.where(unknown, _UNKNOWN, self._named(name)))
         return parts
+
+    def _named(self, system: str) -> Floats:
+        """The probabilities of the pairs by a system, [P]; 0 of those that it does not name."""
+        return np.array([self.systems[system][row].get(span, 0.0) for row, span in self.pairs])
 
     @functools.cached_property
     def chances(self) -> Floats:
@@ -199,8 +202,7 @@ class EntitiesAudited(SentencesAudited):
         kinds = [issue["issue"] for issue in issues]
         gold = [gold_of(sentence) for sentence in self.sentences]
         counts = np.bincount(self.labels[self.has == 1], minlength=len(self.spec.labels))
-        parts = zip(self.systems, np.where(np.array(self._parts) == _UNKNOWN, 0.0, self._parts), strict=True)
-        predicted = {name: self._predicted(part) for name, part in parts}
+        predicted = {name: self._predicted(self._named(name)) for name in self.systems}
         return {
             "examples": len(self.sentences),
             "entities": int(self.has.sum()),

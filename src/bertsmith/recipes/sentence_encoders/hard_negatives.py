@@ -89,26 +89,30 @@ def with_hard_negatives(
     order = np.argsort(reach, kind="stable")  # so that only texts with many partners rank many others
     negatives: dict[str, list[str]] = {}
 
+    def texts_of(nearest: Sequence[tuple[int, float]]) -> Iterator[tuple[str, float]]:
+        """The texts of a ranking with their similarities, each once, as some may be in the index more than once."""
+        passed = set[str]()
+        for number, cosine in nearest:
+            text = seconds[number] if index is None or number < len(seconds) else index.texts[number - len(seconds)]
+            if (name := key(text)) not in passed:
+                passed.add(name)
+                yield text, cosine
+
     def negatives_of(row: int, nearest: Sequence[tuple[int, float]]) -> Iterator[str]:
         first = firsts[row]
         least = float((candidates[sorted(partners[key(first)])] @ queries[row]).min())
-        for number, cosine in nearest:
-            if number in left_out[row] or cosine > least - margin * abs(least):
-                continue
-            if index is None or number < len(seconds):
-                text = seconds[number]
-            elif key(text := index.texts[number - len(seconds)]) in numbers:
-                continue  # ranked among the others
-            if text not in ("", first):
+        for text, cosine in itertools.islice(texts_of(nearest), int(reach[row])):
+            is_far = cosine <= least - margin * abs(least)
+            if is_far and numbers.get(key(text)) not in left_out[row] and text not in ("", first):
                 yield text
 
     for rows in np.split(order, range(_QUERIES, len(order), _QUERIES)):
         top = int(reach[rows[-1]])
         ranking = nearest_vectors(queries[rows], candidates, top)
         if index is not None:
-            ranking = merged([ranking, index.search(queries[rows], top)], [0, len(seconds)], top)
+            ranking = merged([ranking, index.search(queries[rows], 2 * top)], [0, len(seconds)], 2 * top)
         for position, row in enumerate(rows.tolist()):
-            far = negatives_of(row, ranking.row(position)[: reach[row]])
+            far = negatives_of(row, ranking.row(position))
             negatives[firsts[row]] = list(itertools.islice(far, first_rank, min(last_rank, first_rank + count)))
     result = [
         _with_negatives(example, group, negatives[group.first]) if negatives[group.first] else example
