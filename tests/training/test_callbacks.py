@@ -4,12 +4,14 @@ import importlib
 import sys
 from pathlib import Path
 from typing import ClassVar
+from unittest import mock
 
 import pytest
 
 import bertsmith
 from bertsmith.base.core.errors import ConfigError, TrainingError
 from bertsmith.base.core.progress import recorded_warnings
+from bertsmith.base.storage.files import read_json, write_json
 from bertsmith.training.loop import trackers
 from bertsmith.training.loop.run_folder import RunFolder
 from training.interruptions import assert_same_files, killed_at_step
@@ -44,6 +46,9 @@ class Recorder(bertsmith.Callback):
     def on_end(self, result):
         self.calls.append(("end", result and result.steps))
 
+    def on_spike(self, step, values):
+        self.calls.append(("spike", step, values))
+
 
 class Stops(Recorder):
     def on_log(self, step, values):
@@ -77,7 +82,7 @@ def test_a_callback_is_called_with_each_line_of_the_log(plain, tmp_path):
     assert recorder.calls[0] == ("start", "run", 0, 20)
     assert recorder.calls[-1] == ("end", 20)
     lines = RunFolder.open(tmp_path / "run").metrics()
-    kinds = {"log": "train", "evaluation": "evaluation"}
+    kinds = {"log": "train", "evaluation": "evaluation", "spike": "spike"}
     assert [{"kind": kinds[hook], "step": step, **values} for hook, step, values in recorder.calls[1:-1]] == lines
     assert_same_files(plain, tmp_path / "run", WEIGHTS)
 
@@ -87,11 +92,14 @@ def test_a_function_of_the_library_that_trains_calls_them(tmp_path):
     (tmp_path / "text.txt").write_text("one two three.\nfour five six.\n\n" * 40, encoding="utf-8")
     learned = bertsmith.learn_vocabulary([tmp_path / "text.txt"], 60)
     bertsmith.build_corpus([tmp_path / "text.txt"], learned.tokenizer, tmp_path / "corpus")
+    settings = {"size": "tiny", "rows_per_step": 2, "max_length": 16, "steps": 2, "device": "cpu"}
     with bertsmith.callbacks(recorder := Recorder()):
-        bertsmith.pretrain(
-            tmp_path / "corpus", tmp_path / "run", size="tiny", rows_per_step=2, max_length=16, steps=2, device="cpu"
-        )
+        bertsmith.pretrain(tmp_path / "corpus", tmp_path / "run", **settings)
     assert [call[0] for call in recorder.calls if call[0] in ("start", "end")] == ["start", "end"]
+    recorder.on_start = mock.Mock(side_effect=bertsmith.StopTraining)
+    with bertsmith.callbacks(recorder):
+        assert bertsmith.pretrain(tmp_path / "corpus", tmp_path / "other", **settings).steps == 0
+    assert bertsmith.load(tmp_path / "other") is not None
 
 
 def test_a_callback_may_end_the_training_with_an_evaluation(tmp_path):
@@ -101,6 +109,17 @@ def test_a_callback_may_end_the_training_with_an_evaluation(tmp_path):
     assert [call[1] for call in stops.calls if call[0] == "evaluation"] == [0, 5]
     assert stops.calls[-1] == ("end", 5)
     assert "held_out_loss" in result.scores
+
+
+@pytest.mark.parametrize("hook", ["on_start", "on_evaluation"])
+def test_a_training_may_end_before_its_first_step(tmp_path, hook):
+    stops = bertsmith.Callback()
+    setattr(stops, hook, mock.Mock(side_effect=bertsmith.StopTraining))
+    with bertsmith.callbacks(stops):
+        result = toy_run(tmp_path, ToyWorkload())
+    assert (result.steps, result.stopped_early) == (0, True)
+    assert "held_out_loss" in result.scores
+    assert toy_run(tmp_path, ToyWorkload(), resume=True).steps == 20
 
 
 @pytest.mark.parametrize("hook", ["on_start", "on_log", "on_evaluation", "on_end"])
@@ -114,12 +133,28 @@ def test_a_callback_that_raises_ends_the_training_in_one_line_and_it_resumes_to_
     assert_same_files(plain, tmp_path / "run", WEIGHTS)
 
 
-def test_callbacks_hear_of_the_end_of_a_training_that_fails(tmp_path):
-    both = bertsmith.callbacks(Fails("on_end"), recorder := Recorder())
+@pytest.mark.parametrize("error", [ZeroDivisionError("by zero"), TrainingError(expected="a", found="b", fix="c")])
+def test_callbacks_hear_of_the_end_of_a_training_that_fails(tmp_path, error):
+    fails = bertsmith.Callback()
+    fails.on_end = mock.Mock(side_effect=error)
+    both = bertsmith.callbacks(fails, recorder := Recorder())
     with recorded_warnings() as warnings, both, pytest.raises(TrainingError, match="NaN or infinity in 5 steps"):
         toy_run(tmp_path, ToyWorkload(broken=tuple(range(3, 9))))
     assert recorder.calls[-1] == ("end", None)
-    assert warnings[-1] == "the callback Fails raised ZeroDivisionError: by zero in on_end"
+    assert warnings[-1] == f"the callback Callback raised {type(error).__name__}: {error} in on_end"
+
+
+def test_a_jump_of_the_loss_is_passed_on_and_sent(tmp_path, notebook):
+    with bertsmith.callbacks(recorder := Recorder()):
+        toy_run(tmp_path, ToyWorkload(jumps=(70,), dropout=False), steps=80, track="mlflow")
+    (spike,) = RunFolder.open(tmp_path).metrics("spike")
+    assert [
+        {"kind": kind, "step": step, **values} for kind, step, values in recorder.calls[1:-1] if kind == "spike"
+    ] == [spike]
+    assert [point for point in notebook.kept["0"][:-1] if point[0].startswith("spike/")] == [
+        ("spike/spike_loss", 71, spike["spike_loss"]),
+        ("spike/usual_loss", 71, spike["usual_loss"]),
+    ]
 
 
 class Notebook(trackers.Tracker):
@@ -189,7 +224,12 @@ def test_a_tracker_that_cannot_start_is_refused_before_the_first_step(tmp_path, 
     ("named", "message"),
     [
         ("tensorbord", "unknown tracker 'tensorbord'; did you mean 'tensorboard'?"),
-        ("tensorboard:here", "--track must be tensorboard, whose files are in RUN/tensorboard, not 'tensorboard:here'"),
+        ("tensorboard:here", "track must be tensorboard, whose files are in RUN/tensorboard, not 'tensorboard:here'"),
+        (
+            "mlflow:https://me:secret@tracker.test",
+            "expected the address of mlflow without a name or password, because settings are written to files; found "
+            "one with an @; set it in the environment, as mlflow describes, and use `--track mlflow`",
+        ),
     ],
 )
 def test_another_name_or_place_is_refused(tmp_path, named, message):
@@ -232,11 +272,28 @@ def assert_equal_points(tracked: dict[str, list[tuple[int, float]]], log: dict[s
 def test_tensorboard_reads_every_number_once(plain, tmp_path, options):
     pytest.importorskip("tensorboard")
     log = interrupted(plain, tmp_path, **options)
+    assert_equal_points(tensorboard_points(tmp_path / "run"), log)
+
+
+def tensorboard_points(run: Path) -> dict[str, list[tuple[int, float]]]:
+    """The points that TensorBoard shows of a run."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    events = EventAccumulator(str(tmp_path / "run" / "tensorboard"), size_guidance={"scalars": 0}).Reload()
-    tracked = {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
-    assert_equal_points(tracked, log)
+    events = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0}).Reload()
+    return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+@OLD_NAMES
+def test_tensorboard_reads_every_number_of_a_run_of_an_older_version_once(tmp_path):
+    pytest.importorskip("tensorboard")
+    run = tmp_path / "run"
+    with killed_at_step(13):
+        toy_run(run, ToyWorkload(), save_every=5, tensorboard=True)
+    record = read_json(run / "settings.json")
+    del record["tracked"]
+    write_json(run / "settings.json", record)
+    toy_run(run, ToyWorkload(), resume=True, save_every=5, tensorboard=True)
+    assert_equal_points(tensorboard_points(run), logged(run))
 
 
 @OLD_NAMES

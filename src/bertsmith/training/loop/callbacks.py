@@ -50,6 +50,9 @@ class Callback:
     def on_evaluation(self, step: int, values: Mapping[str, Any]) -> None:
         """Called with each `evaluation` line: completed steps, and values such as `held_out_accuracy` by name."""
 
+    def on_spike(self, step: int, values: Mapping[str, Any]) -> None:
+        """Called with each `spike` line: a step whose loss is far above the usual one, with both."""
+
     def on_end(self, result: "TrainResult | None") -> None:
         """Called at the end, with the result; None if the training was interrupted or failed."""
 

@@ -71,7 +71,7 @@ class MetricsLog:
     def write(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
         """Writes one line; `kind` is train, evaluation, spike or skipped, `step` the number of completed steps."""
         self.run.log({"kind": kind, "step": step, **values})
-        if hook := {"train": "on_log", "evaluation": "on_evaluation"}.get(kind):
+        if hook := {"train": "on_log", "evaluation": "on_evaluation", "spike": "on_spike"}.get(kind):
             for callback in tuple(self._callbacks):
                 self._call(callback, hook, step, dict(values))
 
@@ -86,10 +86,10 @@ class MetricsLog:
             getattr(callback, hook)(*arguments)
         except StopTraining:
             self.is_stopped = True
-        except BertsmithError:
-            raise
         except Exception as error:  # of the program, or of the package of a tracker
-            raised = f"{type(error).__name__}: {error}"
+            if isinstance(error, BertsmithError) and not may_fail:
+                raise
+            raised = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(":")
             if isinstance(callback, Tracker) and hook == "on_start":
                 raise ConfigError(
                     expected=f"{name} to open a run", found=raised, fix="correct its settings, or omit --track"

@@ -1,5 +1,6 @@
 """Training settings, independent of what is trained."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from bertsmith.base.core.settings import (
     require_limits,
     require_number,
     require_other,
+    require_value,
 )
 from bertsmith.training.loop.pace import Pace
 from bertsmith.training.loop.schedule import SCHEDULES
@@ -143,7 +145,16 @@ class TrainSettings:
         for name, known in (("schedule", SCHEDULES), ("optimizer", OPTIMIZER_NAMES)):
             require_known(name, getattr(self, name), known)
         if self.track is not None:
-            require_known("tracker", self.track.partition(":")[0], TRACKER_NAMES)
+            name, _, destination = self.track.partition(":")
+            require_known("tracker", name, TRACKER_NAMES)
+            of_tensorboard = "tensorboard, whose files are in RUN/tensorboard"
+            require_value(name != "tensorboard" or not destination, "track", of_tensorboard, self.track)
+            require(
+                re.search("//[^/]*@", destination) is None,
+                expected=f"the address of {name} without a name or password, because settings are written to files",
+                found="one with an @",
+                fix=f"set it in the environment, as {name} describes, and use `--track {name}`",
+            )
         require_limits(self)
         if self.steps is not None:
             self.warmup(self.steps)

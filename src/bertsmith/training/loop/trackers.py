@@ -1,8 +1,9 @@
 """Trackers: callbacks that send the log of a training to TensorBoard, MLflow or Weights & Biases.
 
 A tracker is named as NAME or NAME:DESTINATION. Each of them receives the settings, which TensorBoard has no use for,
-and every number of metrics.jsonl as `train/NAME` or `evaluation/NAME` at its step. The record of the run holds the name
-that the tracker gave it, so that a resumed training continues there; steps that are computed again are not sent again.
+and every number of metrics.jsonl as `train/NAME`, `evaluation/NAME` or `spike/NAME` at its step. The record of the run
+holds the name that the tracker gave it, so that a resumed training continues there; steps that are computed again are
+not sent again.
 """
 
 import numbers
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from bertsmith.training.loop.run_folder import RunFolder
 
 PROJECT = "bertsmith"  # the experiment of MLflow, and the project of W&B where none is named
-_SENT = ("train", "evaluation")  # kinds of lines
+_SENT = ("train", "evaluation", "spike")  # kinds of lines
 _PARAMETERS = 100  # that MLflow takes at once
 _LONGEST = 500  # characters of a parameter, in every version of MLflow
 
@@ -58,6 +59,10 @@ class Tracker(Callback):
         """Sends a line."""
         self._send("evaluation", step, values)
 
+    def on_spike(self, step: int, values: Mapping[str, Any]) -> None:
+        """Sends a line."""
+        self._send("spike", step, values)
+
     def on_end(self, result: "TrainResult | None") -> None:
         """Closes the training at the tracker."""
         self.close(is_finished=result is not None)
@@ -91,10 +96,6 @@ class TensorBoard(Tracker):
 
     def __init__(self, run: "RunFolder", name: str, destination: str) -> None:
         super().__init__(run, name, destination)
-        if destination:
-            raise ConfigError.must_be(
-                "--track", "tensorboard, whose files are in RUN/tensorboard", f"{name}:{destination}"
-            )
         from torch.utils.tensorboard import SummaryWriter
 
         self._make = SummaryWriter
@@ -102,7 +103,8 @@ class TensorBoard(Tracker):
     def open(self, settings: Mapping[str, Any], earlier: str | None) -> str:
         """The folder of the files."""
         folder = self.run.path / "tensorboard"
-        self.writer = self._make(str(folder))
+        # Points of versions that did not record what they sent are replaced.
+        self.writer = self._make(str(folder), purge_step=0 if earlier is None else None)
         return folder.name
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
@@ -206,7 +208,7 @@ def tracker_of(run: "RunFolder", named: str) -> Tracker:
     """The tracker of a run, by its name or NAME:DESTINATION.
 
     Raises:
-        ConfigError: its package is not installed, or the destination is not one of its own.
+        ConfigError: its package is not installed.
     """
     name, _, destination = named.partition(":")
     try:

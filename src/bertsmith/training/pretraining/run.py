@@ -143,7 +143,8 @@ def pretrain(
             write_model=write_model,
             clock=clock,
         )
-        run.on_first_rank(lambda: write_report([run.path]))
+        if result.steps:  # a callback may end the training before the first
+            run.on_first_rank(lambda: write_report([run.path]))
         return result
 
 
