@@ -6,7 +6,7 @@ import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ import bertsmith
 from bertsmith.app.library.finetuning import read_examples
 from bertsmith.base.core.errors import BertsmithError, CheckpointError, ConfigError, InputError, RunError
 from bertsmith.base.storage.files import read_json
+from bertsmith.inference.search.rankings import Ranking, nearest_vectors
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.recipes.finetuning.baselines import LINES_FILE, WEIGHTS_FILE
 from bertsmith.recipes.finetuning.request import FinetuneRequest
@@ -221,6 +222,28 @@ class OfCosines:
         return np.array([[value, np.sqrt(1 - value**2)] for value in values], dtype=np.float32)
 
 
+class OfTexts(NamedTuple):
+    """An index of texts that have given cosines with every query."""
+
+    texts: Sequence[str]
+    embedder: OfCosines
+
+    def search(self, queries: np.ndarray, top: int) -> Ranking:
+        return nearest_vectors(queries, self.embedder.embed(self.texts), top)
+
+
+@pytest.mark.parametrize("ranks", [(0, 3), (2, 5)])
+def test_a_text_that_is_in_an_index_again_takes_one_rank(ranks: tuple[int, int]) -> None:
+    names = [f"text {number}" for number in range(8)]
+    embedder: Any = OfCosines({name: 0.9 - number / 10 for number, name in enumerate(names)})
+    pairs = [TextExample(id=str(n), first=f"query {n}", second=names[n]) for n in (0, 3)]
+    options: dict[str, Any] = {"ranks": ranks, "margin": 0.0}
+    index: Any = OfTexts([*names, names[1]], embedder)
+    mined = with_hard_negatives(pairs, embedder, 3, index=index, **options)
+    assert mined == with_hard_negatives(pairs, embedder, 3, texts=names, **options)
+    assert mined[0].texts[2:] == tuple(names[1:][ranks[0] : ranks[1]])  # type: ignore[union-attr]
+
+
 def test_hard_negatives_need_pairs_without_labels(base: str) -> None:
     with pytest.raises(ConfigError, match="pairs without labels"):
         with_hard_negatives(examples_of("scored vectors", 4), load_embedder(base), 1)
@@ -320,12 +343,6 @@ def test_negatives_of_an_index_are_those_of_its_texts(base: str, tmp_path: Path)
     of_index = mined(tmp_path / "index")
     assert of_index == mined(lines)
     assert {text for example in of_index for text in example.texts[2:]} & set(texts[:2])
-    every = [text for line in train.read_text().splitlines() for text in json.loads(line).values()]
-    both = file_with(tmp_path / "both.txt", "".join(f"{text}\n" for text in (*texts, *texts, *every)))
-    bertsmith.build_index(both, tmp_path / "twice", model=base)
-    options["negative_ranks"] = "2,10"
-    assert mined(tmp_path / "twice") == mined(both), "texts that are in the index more than once take one rank"
-    assert any(len(example.texts) > 2 for example in mined(both))
     other = write_base_model(tmp_path / "other", 4)
     with pytest.raises(InputError, match=r"the model of the vectors in '.*index'; found another \(model\)"):
         mined(tmp_path / "index", miner=other)

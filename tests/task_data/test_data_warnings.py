@@ -29,6 +29,14 @@ def test_examples_in_both_files_and_texts_with_several_labels_are_counted_once(
     assert all(said.count(warning) == 1 for warning in data.warnings)
 
 
+def test_entities_of_a_text_are_shown_as_in_their_file(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    labels = ([[0, 1, "A"]], [])
+    path.write_text("".join(json.dumps({"tokens": ["a"], "entities": each}) + "\n" for each in labels))
+    (warning,) = read_task("nested-ner", path, path)[1].warnings[-1:]
+    assert "has different labels: ((0, 1, 'A'),) in line 1" in warning
+
+
 def test_data_without_either_have_no_warnings(tmp_path: Path) -> None:
     train = table(tmp_path / "train.csv", "a,x", "b,y", "c,x", "c,x", "d,y")
     assert read_task("classification", train, table(tmp_path / "dev.csv", "e,x"))[1].warnings == ()

@@ -141,11 +141,8 @@ class EntitiesAudited(SentencesAudited):
         """See `SentencesAudited`."""
         every = np.arange(len(self.pairs))
         confident, is_wrong = self._confident(every), self.wrong(every)
-        margins, index = (
-            normalized_margins(two_answers(self.chances), self.has),
-            dict(zip(self.pairs, every, strict=True)),
-        )
-        right = two_answers(self.chances)[every, self.has]
+        answers, index = two_answers(self.chances), dict(zip(self.pairs, every, strict=True))
+        margins, right = normalized_margins(answers, self.has), answers[every, self.has]
         for row, (sentence, suggested) in enumerate(zip(self.sentences, self.suggested, strict=True)):
             gold = frozenset(gold_of(sentence))
             for ours, theirs in _changes(gold - suggested, suggested - gold):

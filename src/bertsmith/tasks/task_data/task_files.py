@@ -380,7 +380,7 @@ def data_warnings(train: Sequence[Example], dev: Sequence[Example]) -> tuple[str
 def _gold(example: Example) -> Hashable:
     """The label of an example; None if it has none, or more than one is right."""
     if isinstance(example, EntityExample):
-        return example.entities
+        return tuple(map(tuple, example.entities))  # as they are shown
     if isinstance(example, TaggedExample):
         return example.tags
     if isinstance(example, TextExample):
