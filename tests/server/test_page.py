@@ -71,7 +71,7 @@ def test_the_page_is_whole_small_and_has_no_code_or_style_inside() -> None:
     for file in FILES:
         named |= set(re.findall(r'from "\./([\w.]+)"', file.read_text(encoding="utf-8")))
     assert named | {"index.html"} == {file.name for file in FILES}
-    assert sum(file.stat().st_size for file in FILES) < 90_000
+    assert sum(file.stat().st_size for file in FILES) < 95_000
     assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", HTML)
     assert not re.findall(r"<script(?![^>]*\ssrc=)", HTML)
 
@@ -238,6 +238,49 @@ def test_labels_have_percentages_and_each_model_its_examples(visit, stub):
     section.get_by_role("button", name="Classify").click()
     visit.answered(section)
     assert stub.asked[-1] == ("/predict", {"model": "same", "texts": [["my own text", "another"]]})
+
+
+def test_two_models_answer_side_by_side(visit, stub):
+    stub.models = [model | {"pair": True} if model["name"] == "same" else model for model in MODELS]
+    section = visit.open("classify")
+    section.get_by_label("Compare with").select_option("mails")
+    section.get_by_role("button", name="Classify").click()
+    visit.answered(section)
+    assert _lines(section, ".pair h2") == [visit.page.locator("select option").first.text_content(), "mails"]
+    assert _lines(section, ".pair section:nth-child(1) .verdict") == ["positive"]
+    assert _lines(section, ".pair section:nth-child(2) .verdict") == ["Spam"]
+    first, second = (asked for _, asked in stub.asked[-2:])
+    assert first["texts"] == second["texts"]
+    assert [first["model"], second["model"]] == _lines(section, ".pair h2")
+    section.get_by_label("Compare with").select_option("same")
+    section.get_by_role("button", name="Classify").click()
+    visit.answered(section)
+    assert _lines(section, ".pair .wrong") == ["This model also reads “Second text”; choose it above."]
+    section.get_by_label("Compare with").select_option("none")
+    section.get_by_role("button", name="Classify").click()
+    visit.answered(section)
+    assert section.locator(".pair").count() == 0
+
+
+def test_an_earlier_answer_comes_back_with_what_was_asked(visit, stub):
+    section = visit.run("classify")
+    text = section.get_by_label("Text", exact=True)
+    asked, answer = text.input_value(), _lines(section, ".answer .bars li")
+    assert not section.locator(".past").is_visible()
+    section.get_by_label("Model").select_option("mails")
+    text.fill("Win a prize")
+    section.get_by_role("button", name="Classify").click()
+    visit.answered(section)
+    assert _lines(section, ".answer .bars li") != answer
+    section.get_by_text("Earlier answers").click()
+    told = _lines(section, ".past button")
+    assert len(told) == 2
+    assert told[0] == "Win a prize · mails"
+    requests = len(stub.asked)
+    section.locator(".past button").nth(1).click()
+    assert (text.input_value(), _lines(section, ".answer .bars li")) == (asked, answer)
+    assert section.get_by_label("Model").evaluate("(e) => e.selectedIndex") == 0
+    assert len(stub.asked) == requests, "nothing was asked again"
 
 
 def test_the_best_text_is_written_above_the_others_and_says_where_it_was_not_ended(visit, stub):
@@ -658,7 +701,7 @@ def test_the_page_is_there_at_once(visit):
     visit.open()
     assert len(visit.asked) <= len(FILES) + 1, "its files and the list of models, each once"
     loaded = "performance.getEntriesByType('resource').reduce((sum, e) => sum + e.decodedBodySize, 0)"
-    assert visit.page.evaluate(loaded) < 90_000
+    assert visit.page.evaluate(loaded) < 95_000
 
 
 def test_colors_follow_the_system_and_the_switch(browser, stub):

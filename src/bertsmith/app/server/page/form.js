@@ -1,12 +1,17 @@
-// The frame of a view: which model, what goes in, examples, the button, and where the answer appears.
+// The frame of a view: which model, or which two, what goes in, examples, the button, where the answer appears, and the
+// earlier answers of the session.
 
 import { ask, asCommand, follow, Refused } from "./api.js";
 import { chip, make, newId, notes, remark, usageLine } from "./parts.js";
 
+const MOST_EARLIER = 30;
+
 /** A section for an ability of `abilities.js`; `locked` takes an error, and tells whether it asks for a key. */
 export function abilityView(ability, locked) {
   let model = ability.models[0];
+  let rival = null; // the model that is compared with it
   let running = null;
+  const earlier = []; // newest first
   const title = newId("title");
   const fields = make("div", { class: "fields" });
   const samples = make("div", { class: "samples" });
@@ -14,6 +19,9 @@ export function abilityView(ability, locked) {
   const go = make("button", { class: "go" }, ability.button);
   const form = make("form", { novalidate: true, onsubmit: submit, onkeydown: byKeys }, fields);
   const facts = make("span", { class: "facts" });
+  const past = make("ul");
+  const history = make("details", { class: "past", hidden: true }, make("summary", { text: "Earlier answers" }), past);
+  let [choice, against] = [null, null];
 
   fields.before(modelLine());
   form.append(samples, make("div", { class: "actions" }, ability.live ? null : go, make("span", { class: "keys", text: ability.live ? "" : "Ctrl + Enter" })));
@@ -26,16 +34,25 @@ export function abilityView(ability, locked) {
     make("p", { class: "says", text: ability.says }),
     form,
     answer,
+    history,
   );
 
   function modelLine() {
     if (ability.models.length === 1) {
       return make("p", { class: "model" }, make("span", { class: "facts", text: `Model: ${model.name}` }), facts);
     }
-    const id = newId("model");
-    const choice = make("select", { id, onchange: () => choose(choice.selectedIndex) });
-    choice.append(...ability.models.map(({ name }) => make("option", { text: name })));
-    return make("div", { class: "field model" }, make("label", { for: id, text: "Model" }), choice, facts);
+    const [id, ofRival] = [newId("model"), newId("rival")];
+    const options = () => ability.models.map(({ name }) => make("option", { text: name }));
+    choice = make("select", { id, onchange: () => choose(choice.selectedIndex) }, ...options());
+    against = make("select", { id: ofRival, onchange: () => compare(against.selectedIndex) }, make("option", { text: "none" }), ...options());
+    const second = ability.broad || ability.live ? [] : [make("label", { for: ofRival, text: "Compare with" }), against];
+    return make("div", { class: "field model" }, make("label", { for: id, text: "Model" }), choice, ...second, facts);
+  }
+
+  function compare(index) {
+    rival = ability.models[index - 1] ?? null;
+    stop();
+    answer.replaceChildren();
   }
 
   function choose(index) {
@@ -135,10 +152,15 @@ export function abilityView(ability, locked) {
     answer.setAttribute("aria-busy", "true");
     const began = performance.now();
     try {
-      const body = { model: model.name, ...ability.body(written, model) };
-      if (ability.draft) await draft(written, mine.signal);
-      const reply = await ask(ability.path, body, mine.signal);
-      answer.replaceChildren(...ability.show(reply, written, model), ...notes(["Fine-tuned", "Codes"].includes(ability.group) && model.weakness, reply.note), usageLine(reply.usage, performance.now() - began, limit()), request(body));
+      if (!rival || rival === model) {
+        if (ability.draft) await draft(written, mine.signal);
+        answer.replaceChildren(...(await answered(model, written, mine.signal, began)));
+      } else {
+        const both = [];
+        for (const one of [model, rival]) both.push(await beside(one, written, mine.signal));
+        answer.replaceChildren(make("div", { class: "pair" }, ...both));
+      }
+      if (!ability.live) remember(written);
     } catch (error) {
       if (error.name === "AbortError") return;
       if (!(error instanceof Refused)) throw error;
@@ -151,6 +173,47 @@ export function abilityView(ability, locked) {
         go.textContent = ability.button;
       }
     }
+  }
+
+  /** The answer of a model, with what is to be known of it. */
+  async function answered(one, written, signal, began = performance.now()) {
+    const body = { model: one.name, ...ability.body(written, one) };
+    const reply = await ask(ability.path, body, signal);
+    const weakness = ["Fine-tuned", "Codes"].includes(ability.group) && one.weakness;
+    return [...ability.show(reply, written, one), ...notes(weakness, reply.note), usageLine(reply.usage, performance.now() - began, limit(one)), request(body)];
+  }
+
+  /** The answer of one of two models, under its name; it may be a refusal. */
+  async function beside(one, written, signal) {
+    const unknown = ability.fields(one).find((field) => !field.optional && !(field.name in written));
+    const shown = unknown
+      ? [wrong(`This model also reads “${unknown.label}”; choose it above.`)]
+      : await answered(one, written, signal).catch((error) => {
+          if (!(error instanceof Refused) || error.status === 401) throw error;
+          return [wrong(error.message)];
+        });
+    return make("section", { "aria-label": one.name }, make("h2", { text: one.name }), ...shown);
+  }
+
+  /** Lists the answer that is shown; a button brings it back, with what was asked. */
+  function remember(written) {
+    const kept = { models: [model, rival], written, nodes: [...answer.childNodes] };
+    const names = new Set([model, rival].filter(Boolean).map(({ name }) => name));
+    const start = Object.values(written).find((text) => text.trim()).trim().slice(0, 60);
+    const told = ability.models.length > 1 ? `${start} · ${[...names].join(", ")}` : start;
+    earlier.unshift(make("li", {}, make("button", { type: "button", class: "row", text: told, onclick: () => recall(kept) })));
+    earlier.length = Math.min(earlier.length, MOST_EARLIER);
+    past.replaceChildren(...earlier);
+    history.hidden = earlier.length < 2;
+  }
+
+  function recall({ models, written, nodes }) {
+    stop();
+    [model, rival] = models;
+    if (choice) [choice.selectedIndex, against.selectedIndex] = [ability.models.indexOf(model), ability.models.indexOf(rival) + 1];
+    fill();
+    for (const input of fields.querySelectorAll("input, textarea, select")) input.value = written[input.name] ?? "";
+    answer.replaceChildren(...nodes);
   }
 
   /** Shows a text while it is written; the answer then replaces it. */
@@ -166,12 +229,16 @@ export function abilityView(ability, locked) {
     });
   }
 
-  function limit() {
-    return ability.limit?.(model) ?? `The model reads at most ${model.max_length} tokens at once.`;
+  function limit(one) {
+    return ability.limit?.(one) ?? `The model reads at most ${one.max_length} tokens at once.`;
   }
 
   function refuse(sentence) {
-    answer.replaceChildren(make("p", { class: "wrong", role: "alert", text: sentence }));
+    answer.replaceChildren(wrong(sentence));
+  }
+
+  function wrong(sentence) {
+    return make("p", { class: "wrong", role: "alert", text: sentence });
   }
 
   function request(body) {
