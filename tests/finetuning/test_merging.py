@@ -1,6 +1,7 @@
 """The model of several trainings: the average of their weights, and the last training on all labelled examples."""
 
 import contextlib
+import dataclasses
 import io
 import shutil
 from collections.abc import Mapping, Sequence
@@ -18,8 +19,9 @@ from bertsmith.base.storage.files import read_json, read_json_lines
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.recipes.finetuning import merging
+from bertsmith.recipes.finetuning import run as runs
 from bertsmith.recipes.finetuning.job import FinetuningJob
-from bertsmith.recipes.finetuning.merging import average_of
+from bertsmith.recipes.finetuning.merging import Trained, average_of
 from bertsmith.recipes.finetuning.run import summary_lines
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.recipes.results.finished_run import kept_scores
@@ -115,6 +117,22 @@ def test_three_seeds_that_are_scored_give_the_same_model_as_one(
     assert [training["folder"] for training in read_json(run / "report.json")["runs"]] == ["seed-1"]
     model, other = (folder / "model" / "model.safetensors" for folder in (run, tmp_path / "run"))
     assert model.read_bytes() == other.read_bytes()
+
+
+def test_where_the_one_that_is_scored_collapses_the_others_are_scored_as_well(
+    base: str, mails: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train, folder = runs._train_seed, tmp_path / "run"
+
+    def collapsing(job: FinetuningJob, out: Path, seed: int, *arguments: Any) -> Trained:
+        path, result, restarts = train(job, out, seed, *arguments)
+        return path, dataclasses.replace(result, collapsed=(out, seed) == (folder, 1)), restarts
+
+    monkeypatch.setattr(runs, "_train_seed", collapsing)
+    report = finetune(base, "classification", folder, train=mails, **OPTIONS).report
+    assert [training["folder"] for training in report["runs"]] == ["seed-1", "seed-2", "seed-3"]
+    assert report["best"] == "average"
+    assert report["average"]["parts"] == len(report["refit_runs"]) == 2
 
 
 def test_what_is_reported_is_the_average_without_the_held_out_examples(run: Path, tmp_path: Path) -> None:

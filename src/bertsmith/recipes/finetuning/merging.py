@@ -251,7 +251,7 @@ def adapter_of(kept: Kept, trained: Sequence[Trained], again: "Refit | None", jo
     if not kept.parts:
         return None
     if again is None:
-        chosen = [trained[number] for number in kept.parts]
+        chosen = [trained[number % len(trained)] for number in kept.parts]  # a single one stands for all
     else:
         chosen = [training for training in again[1] if not training[1].collapsed]
         chosen = chosen if kept.name == AVERAGE else chosen[:1]

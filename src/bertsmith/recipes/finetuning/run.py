@@ -154,7 +154,8 @@ def finetune(
         settings: epochs, batch size and the like.
         recipe: learning rate and schedule.
         seeds: the number of trainings, and of those on all examples that follow, if any; None for `usual_seeds`, of
-            which one alone is scored where scores decide nothing. With `keep` bag nothing is trained.
+            which one alone is scored where scores decide nothing, unless it collapses. With `keep` bag nothing is
+            trained.
         resume: resume the run in `out`, which must have the same settings and inputs.
         head: the user's head, in place of the linear layer.
         recipe_name: the recipe that the settings come from, for the record.
@@ -193,6 +194,9 @@ def finetune(
         scored = (1 if seeds is None and _scores_decide_nothing(job) else count) if trains else 0
         more = count if trains and job.trains_on_all else 0
         results = _train_seeds(job, run.path, range(scored), run, label, whole_seeds=whole_seeds, more=more)
+        if 0 < scored < count and run.from_first_rank(lambda: results[0][1].collapsed):
+            scored, others = count, range(scored, count)  # of which those that did not collapse are averaged
+            results += _train_seeds(job, run.path, others, run, label, whole_seeds=whole_seeds, more=more)
         parts = results if scored == count else results * count  # a single one stands for all
         kept = run.on_first_rank(lambda: (validation.kept if validation else kept_of)(job, parts, run.path))
         refit: Refit | None = None
@@ -329,8 +333,6 @@ def _finish(
     best = best_of(job, results)
     spec, lines = kept.spec, kept.lines
     final = None if refit is None else refitted(kept, refit)
-    if final is None:
-        kept = kept._replace(parts=tuple(number for number in kept.parts if number < len(trained)))
     written_job, weights, result = final or (job, kept.weights, kept.result)
     all_results = [*results, *(result_on_all for _, result_on_all, _ in (refit[1] if refit else ()))]
     baseline = best_baseline(job, baselines, kept.result.scores, lines, run.path, kept.name)
