@@ -134,5 +134,5 @@ def _require_outputs(comparison: Comparison, subject: str, name: str, most: floa
 def _require_score(comparison: Comparison, subject: str, most: float, fix: str, or_tie: str = "") -> None:
     assert comparison.loss is not None, "labelled examples"
     if not comparison.loss <= most:
-        expected = f"a {comparison.metric} of {subject} at most {most:g} below the library's{or_tie}"
+        expected = f"{comparison.metric} of {subject} at most {most:g} below the library's{or_tie}"
         raise CheckpointError(expected=expected, found=comparison.scores, fix=fix)
