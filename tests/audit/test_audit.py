@@ -27,7 +27,7 @@ from bertsmith.tasks.metrics.label_errors import (
 )
 from bertsmith.tasks.metrics.vectors import unit
 from bertsmith.tasks.specs.settings import ColumnSettings
-from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.specs.task import BAG, VECTORS, TaskSpec
 from bertsmith.tasks.task_data.task_files import read_examples
 from tasks.task_samples import write_base_model
 from written_files import file_with
@@ -69,6 +69,16 @@ def test_planted_errors_are_first_with_the_label_they_should_have(audit: Audit) 
 def test_labels_that_overlap_are_printed_with_their_examples(audit: Audit, examples: float, counted: str) -> None:
     overlaps = [{"label": "a", "other": "b", "examples": examples, "share": 0.1}]
     assert counted in Audit(report={**audit.report, "overlaps": overlaps}, issues=(), folder=audit.folder).lines()[-1]
+
+
+def test_the_suggestions_of_a_weak_model_come_with_a_warning(audit: Audit) -> None:
+    assert not any("its own errors" in line for line in audit.lines())
+    weak = Audit(report={**audit.report, "accuracy": {BAG: 0.42}}, issues=(), folder=audit.folder).lines()
+    told = next(line for line in weak if "its own errors" in line)
+    assert told.startswith("the best model disagrees with 58% of the labels")
+    assert told.endswith("or give --model")
+    both = Audit(report={**audit.report, "accuracy": {BAG: 0.42, VECTORS: 0.5}}, issues=(), folder=audit.folder).lines()
+    assert any(line.endswith("label more rows") for line in both)
 
 
 def test_texts_with_several_labels_are_listed_with_the_other_row(audit: Audit) -> None:
