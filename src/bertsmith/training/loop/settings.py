@@ -25,8 +25,9 @@ MUON_RATE = 0.02
 
 TRACKER_NAMES = ("tensorboard", "mlflow", "wandb")  # the classes are in `trackers.py`
 TRACK = Help(
-    "also send the log to a tracker: tensorboard (files in RUN/tensorboard), mlflow[:URI] (where MLflow is configured "
-    "to track, by default mlflow.db in this folder) or wandb[:PROJECT] (without a project offline, in RUN/wandb)",
+    "also send the log to a tracker: tensorboard (files in tensorboard/ of the run, or of each seed), mlflow[:URI] "
+    "(where MLflow is configured to track, by default mlflow.db in this folder) or wandb[:PROJECT] (without a project "
+    "offline, in wandb/ there)",
     metavar="NAME[:DESTINATION]",
 )
 TENSORBOARD = Help("the same as --track tensorboard, which it can be added to")
