@@ -157,6 +157,7 @@ def test_columns_that_are_named_are_taken(tmp_path: Path) -> None:
     ("header", "found"),
     [
         ("words\tlabel", "found columns 'words', 'label'; name it with --text-column"),
+        ("tokens\tentities", "; sentences of words are for --task ner, pos or nested-ner"),
         ("text\tsentence\tlabel", "candidates are 'text', 'sentence'; name it with --text-column"),
         ("text", "found column 'text'; add a label column"),
         ("text\tkind", "found columns 'text', 'kind'; name it with --label-column"),

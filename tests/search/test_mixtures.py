@@ -140,6 +140,11 @@ def test_what_does_not_fit_is_refused(index: Path, models: Sequence[Path], tmp_p
         (index, {"by": ["dense", "dense"]}, "each kind of search once"),
         (index, {"by": ["dense"], "system": "hybrid"}, "`by` needs no"),
         (index, {"by": ["tokens"], "model": models[0]}, "that are searched .tokens."),
+        (
+            dense,
+            {"by": ["tokens"]},
+            "a model of that kind, which `bertsmith finetune --task pairs --vectors tokens` trains",
+        ),
         (dense, {"model": models[2]}, "one vector per text"),
         (texts, {"by": ["dense", "sparse"], "model": models[0]}, "a model of sparse vectors; found dense vectors"),
         (texts, {"by": ["dense"]}, "a model that makes the vectors"),

@@ -14,7 +14,7 @@ from bertsmith.inference.indexes.segment import VectorsRecord
 from bertsmith.inference.search.cells import rows_within
 from bertsmith.inference.search.index import Vectors, kind_of, maker_of, query_vectors
 from bertsmith.inference.search.rankings import NO_PASSAGE, Ranking, best, joined
-from bertsmith.inference.search.request import BY_WORDS, DENSE, TOKENS, VECTORS, WORDS, named
+from bertsmith.inference.search.request import BY_WORDS, DENSE, TOKENS, VECTORS, WORDS, made_by, named
 from bertsmith.inference.search.retrieval import TextSearch, VectorSearch
 from bertsmith.inference.search.token_search import query_tokens
 from bertsmith.inference.vectors.embedder import Embedder
@@ -105,7 +105,7 @@ def kind_in(index: Index, name: str) -> str:
         raise InputError(
             expected=f"{named(kind)} in '{index.folder}'",
             found=", ".join(map(named, kinds)),
-            fix="search by these, or build an index with a model of that kind (--also)",
+            fix=f"search by these, or build an index with {made_by(kind)} (--also)",
         )
     return kind
 

@@ -39,6 +39,7 @@ from bertsmith.inference.search.request import (
     SearchPassagesRequest,
     is_index,
     kinds_of,
+    made_by,
     named,
     require_model,
 )
@@ -230,7 +231,7 @@ def _searches_of_file(request: RetrievalRequest, names: Sequence[str]) -> tuple[
             raise ConfigError(
                 expected=f"a model of {named(name)}",
                 found=" and ".join(map(named, models)) or "none",
-                fix="add it with --also",
+                fix=f"add {made_by(name)} with --also",
             )
         searches[name] = _search_by_vectors(request, passages.texts, model)
     return passages, searches

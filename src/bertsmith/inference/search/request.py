@@ -121,6 +121,12 @@ def named(kind: str) -> str:
     return kind if kind == WORDS else "vectors of tokens" if kind == TOKENS else f"{kind} vectors"
 
 
+def made_by(kind: str) -> str:
+    """A model of a kind of vectors in words, with the command that trains one."""
+    trained = f", which `bertsmith finetune --task pairs --vectors {kind}` trains" if kind in (SPARSE, TOKENS) else ""
+    return f"a model of that kind{trained}"
+
+
 def kinds_of(request: RetrievalRequest) -> tuple[str, ...]:
     """What is searched by `by`, checked; empty if it was not given."""
     kinds = tuple(request.by)

@@ -18,6 +18,7 @@ from bertsmith.tasks.datasets.values import brief
 from bertsmith.text.documents.names import require_unique
 from bertsmith.text.documents.sources import LONGEST_RECORD
 
+WORD_KEYS = ("tokens", "words", "tokenized_text")  # of the words of a sentence, in a record
 SHOWN_COLUMNS = 12  # in a message
 TEXT_COLUMNS = (
     "text sentence query question message review comment comment_text content tweet post body document utterance claim "

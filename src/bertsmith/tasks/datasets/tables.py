@@ -25,6 +25,7 @@ from bertsmith.tasks.datasets.cells import (
     PREDICTION,
     SHOWN_COLUMNS,
     TEXT_COLUMNS,
+    WORD_KEYS,
     NumberedCells,
     Row,
     csv_rows,
@@ -374,6 +375,7 @@ def _only(
     if len(choices) == 1:
         return choices[0]
     several = "; candidates are " + ", ".join(" with ".join(map(repr, names)) for names in choices)
+    has_words = kind == "text" and not choices and not set(WORD_KEYS).isdisjoint(columns)
     raise InputError(
         expected=f"one column with a known name for the {kind} in {quoted(path)}",
         found=show_columns(columns) + (several if choices else ""),
@@ -381,7 +383,8 @@ def _only(
         if kind == "label" and len(columns) == 1
         else f"name it with --{option.replace('_', '-')}"
         + (f" {PREDICTION}" if kind == "label" and PREDICTION in columns else "")
-        + ("; the first line must name the columns" if suffix_of(path) in _WITH_HEADER and not choices else ""),
+        + ("; the first line must name the columns" if suffix_of(path) in _WITH_HEADER and not choices else "")
+        + ("; sentences of words are for --task ner, pos or nested-ner" if has_words else ""),
     )
 
 

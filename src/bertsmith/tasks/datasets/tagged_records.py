@@ -18,7 +18,7 @@ from typing import Any
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, tell
-from bertsmith.tasks.datasets.cells import Row, first_known, plain_name, show_columns
+from bertsmith.tasks.datasets.cells import WORD_KEYS, Row, first_known, plain_name, show_columns
 from bertsmith.tasks.datasets.examples import EntityExample, ExampleFile, TaggedExample
 from bertsmith.tasks.datasets.file_text import quoted
 from bertsmith.tasks.datasets.parquet_records import class_names, name_of_class
@@ -30,7 +30,6 @@ TAG_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "ner": ("tag", "ner_tag", "ner", "tags", "ner_tags", "label", "labels", "entity", "iob", "bio"),
     "pos": ("pos", "upos", "pos_tag", "tag", "tags", "label", "labels"),
 }
-WORD_KEYS = ("tokens", "words", "tokenized_text")
 # Of the words of a sentence: the keys of its entities.
 ENTITY_KEYS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(WORD_KEYS[:2], ("entities", "spans")),
