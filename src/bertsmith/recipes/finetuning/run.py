@@ -471,7 +471,8 @@ def summary_lines(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
         lines.append(f"this model gives the same answer to every example; {report['advice']}")
     dev = report.get("dev_examples")
     if dev is not None and 0 < dev < FEW_DEV:
-        lines.append(f"scores on {counted(dev, 'dev example')} depend mostly on chance; give more with --dev")
+        few = f"scores on {counted(dev, 'dev example')} depend mostly on chance"
+        lines.append(f"{few}; give more with --dev, or score all with --folds")
     metric, kept = report["metric"], kept_name(report)
     if metric in report["intervals"]:
         score, (low, high) = kept_scores(report)[metric], report["intervals"][metric]
