@@ -11,8 +11,7 @@ import sys
 import types
 from typing import Any
 
-ASKED = json.load(sys.stdin)
-IS_WINDOWS = ASKED["system"] == "win32"
+ASKED: dict[str, Any] = {}
 
 
 def asks_for_bertsmith(frame: types.FrameType) -> bool:
@@ -54,19 +53,22 @@ def opens(path: Any, *arguments: Any, **named: Any) -> Any:
     return real_open(path, *arguments, **named)
 
 
-import ctypes  # noqa: E402
-import signal  # noqa: E402
-import socket  # noqa: E402
+if __name__ == "__main__":
+    ASKED |= json.load(sys.stdin)
 
-import torch  # noqa: E402, F401 - it reads the system that it runs on
+    import ctypes
+    import signal
+    import socket
 
-real_import, real_open = builtins.__import__, builtins.open
-builtins.__import__ = imports
-builtins.open = io.open = opens
-differing: dict[str, dict[str, Any]] = {"os": {"name": "nt"}, "ctypes": {"CDLL": library_of_windows}}
-for module in (os, ctypes, signal, socket):
-    name = module.__name__
-    values = differing.get(name, {}) if IS_WINDOWS else {}
-    sys.modules[name] = OtherModule(name, ASKED["names"].get(name, []), values)
+    import torch  # noqa: F401 - it reads the system that it runs on
 
-exec(ASKED["program"], {"__name__": "bertsmith_program"})
+    real_import, real_open = builtins.__import__, builtins.open
+    builtins.__import__ = imports
+    builtins.open = io.open = opens
+    differing: dict[str, dict[str, Any]] = {"os": {"name": "nt"}, "ctypes": {"CDLL": library_of_windows}}
+    for module in (os, ctypes, signal, socket):
+        name = module.__name__
+        values = differing.get(name, {}) if ASKED["system"] == "win32" else {}
+        sys.modules[name] = OtherModule(name, ASKED["names"].get(name, []), values)
+
+    exec(ASKED["program"], {"__name__": "bertsmith_program"})
