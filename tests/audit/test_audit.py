@@ -16,6 +16,7 @@ from bertsmith.recipes.audit.issues import OUTLIER, Audited, issues_of
 from bertsmith.recipes.audit.learning_curve import learning_curve
 from bertsmith.recipes.audit.next_rows import most_informative
 from bertsmith.recipes.audit.out_of_fold import of_run
+from bertsmith.recipes.audit.results import write_page
 from bertsmith.recipes.audit.run import Audit
 from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.metrics.label_errors import (
@@ -71,12 +72,14 @@ def test_labels_that_overlap_are_printed_with_their_examples(audit: Audit, examp
     assert counted in Audit(report={**audit.report, "overlaps": overlaps}, issues=(), folder=audit.folder).lines()[-1]
 
 
-def test_the_suggestions_of_a_weak_model_come_with_a_warning(audit: Audit) -> None:
+def test_the_suggestions_of_a_weak_model_come_with_a_warning(audit: Audit, tmp_path: Path) -> None:
     assert not any("its own errors" in line for line in audit.lines())
     weak = Audit(report={**audit.report, "accuracy": {BAG: 0.42}}, issues=(), folder=audit.folder).lines()
     told = next(line for line in weak if "its own errors" in line)
     assert told.startswith("the best model disagrees with 58% of the labels")
     assert told.endswith("or give --model")
+    page = write_page(tmp_path, {**audit.report, "accuracy": {BAG: 0.42}}, ())
+    assert "58% of the labels" in page.read_text(encoding="utf-8")
     both = Audit(report={**audit.report, "accuracy": {BAG: 0.42, VECTORS: 0.5}}, issues=(), folder=audit.folder).lines()
     assert any(line.endswith("label more rows") for line in both)
 

@@ -12,6 +12,7 @@ from bertsmith.tasks.datasets.label_cells import gold_of_cell
 from bertsmith.tasks.datasets.tables import label_column_of, read_table, text_columns
 from bertsmith.tasks.datasets.values import brief
 from bertsmith.tasks.specs.settings import ColumnSettings
+from bertsmith.tasks.specs.task import VECTORS
 
 ISSUES_FILE, CORRECTED_FILE, PAGE_FILE = "issues.csv", "corrected.csv", "report.html"
 BEFORE = "label_before"  # the column of the corrected table with the labels that were changed
@@ -19,6 +20,7 @@ COLUMNS = (
     "row", "location", "issue", "label", "suggested", "probability", "probability_of_suggested", "other", "change",
     "text",
 )  # fmt: skip
+_FEW_RIGHT = 0.6  # accuracy below which most disagreements are errors of a model, unless a fifth of the labels is wrong
 _SHOWN = 200  # issues on the page
 _LONGEST_TEXT = 300  # characters of a text on the page
 
@@ -76,6 +78,18 @@ def require_names(table: Path, columns: ColumnSettings, labels: Mapping[str, Seq
             )
 
 
+def told_of_weak_models(report: Mapping[str, Any]) -> str:
+    """What to think of the suggestions of models that seldom give the labels of the table; "" for better ones."""
+    scores = report.get("accuracy", {})
+    best = max(scores.values(), default=1.0)
+    if best >= _FEW_RIGHT:
+        return ""
+    return (
+        f"the best model disagrees with {1 - best:.0%} of the labels; most of its suggestions are probably its own "
+        f"errors, and this share is too high: label more rows{'' if VECTORS in scores else ', or give --model'}"
+    )
+
+
 def write_page(folder: Path, report: Mapping[str, Any], issues: Sequence[Mapping[str, Any]]) -> Path:
     """Writes the page and returns its path."""
     from bertsmith.base.pages import html
@@ -90,6 +104,7 @@ def write_page(folder: Path, report: Mapping[str, Any], issues: Sequence[Mapping
             [
                 counted(report["examples"], unit),
                 f"{report['errors']:.1%} of the {labels} probably wrong (95% interval {low:.1%} to {high:.1%})",
+                *filter(None, [told_of_weak_models(report)]),
             ]
         ),
         html.section("Issues", html.table([[name, f"{count:,}"] for name, count in report["issues"].items()])),

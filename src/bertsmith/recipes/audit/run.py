@@ -52,7 +52,13 @@ from bertsmith.recipes.audit.out_of_fold import (
     word_features,
 )
 from bertsmith.recipes.audit.request import AuditRequest
-from bertsmith.recipes.audit.results import require_names, write_corrected, write_issues, write_page
+from bertsmith.recipes.audit.results import (
+    require_names,
+    told_of_weak_models,
+    write_corrected,
+    write_issues,
+    write_page,
+)
 from bertsmith.recipes.audit.several import SeveralAudited, two_answers
 from bertsmith.recipes.audit.tags import CORRECTED, TagsAudited
 from bertsmith.recipes.results.baseline_lines import MODEL
@@ -80,9 +86,6 @@ from bertsmith.training.loop.run import Run
 
 _OF_SENTENCES = (TAGGING, ENTITIES)  # kinds of task
 LENGTH = 128  # tokens of a row, unless the model reads fewer
-_FEW_RIGHT = (
-    0.6  # accuracy below which most disagreements are errors of the model, unless a fifth of the labels is wrong
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,13 +116,8 @@ class Audit:
             f"estimated share of wrong {self._labels()}: {report['errors']:.4f} (95% interval {low:.4f} to {high:.4f})",
             "; ".join(f"{name}: {count:,}" for name, count in report["issues"].items() if count or name in CORRECTED),
         ]
-        best = max(report[metric].values())
-        if metric == "accuracy" and best < _FEW_RIGHT:
-            lines.append(
-                f"the best model disagrees with {1 - best:.0%} of the labels; most of its suggestions are probably its "
-                "own errors, and this share is too high: label more rows"
-                + ("" if VECTORS in report[metric] else ", or give --model")
-            )
+        if told := told_of_weak_models(report):
+            lines.append(told)
         if "corrected" in report:
             lines.append(
                 f"{counted(report['corrected'], 'sentence')} changed in {next(self.folder.glob('corrected.*'))}, "
