@@ -91,7 +91,7 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
     seeds: int | None = help_field(
         None,
         "seeds to train with [3 below 10,000 examples, else 1; 1 for tasks that write text, 2 with --keep auto below "
-        "500 examples]; given, each is scored, also where held-out examples are trained on in the end",
+        "500 examples]",
         least=1,
         most=1000,
     )
