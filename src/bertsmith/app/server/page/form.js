@@ -157,7 +157,7 @@ export function abilityView(ability, locked) {
         answer.replaceChildren(...(await answered(model, written, mine.signal, began)));
       } else {
         const both = [];
-        for (const one of [model, rival]) both.push(await beside(one, written, mine.signal));
+        for (const asked of [model, rival]) both.push(await underItsName(asked, written, mine.signal));
         answer.replaceChildren(make("div", { class: "pair" }, ...both));
       }
       if (!ability.live) remember(written);
@@ -176,30 +176,30 @@ export function abilityView(ability, locked) {
   }
 
   /** The answer of a model, with what is to be known of it. */
-  async function answered(one, written, signal, began = performance.now()) {
-    const body = { model: one.name, ...ability.body(written, one) };
+  async function answered(asked, written, signal, began = performance.now()) {
+    const body = { model: asked.name, ...ability.body(written, asked) };
     const reply = await ask(ability.path, body, signal);
-    const weakness = ["Fine-tuned", "Codes"].includes(ability.group) && one.weakness;
-    return [...ability.show(reply, written, one), ...notes(weakness, reply.note), usageLine(reply.usage, performance.now() - began, limit(one)), request(body)];
+    const weakness = ["Fine-tuned", "Codes"].includes(ability.group) && asked.weakness;
+    return [...ability.show(reply, written, asked), ...notes(weakness, reply.note), usageLine(reply.usage, performance.now() - began, limit(asked)), request(body)];
   }
 
   /** The answer of one of two models, under its name; it may be a refusal. */
-  async function beside(one, written, signal) {
-    const unknown = ability.fields(one).find((field) => !field.optional && !(field.name in written));
+  async function underItsName(asked, written, signal) {
+    const unknown = ability.fields(asked).find((field) => !field.optional && !(field.name in written));
     const shown = unknown
       ? [wrong(`This model also reads “${unknown.label}”; choose it above.`)]
-      : await answered(one, written, signal).catch((error) => {
+      : await answered(asked, written, signal).catch((error) => {
           if (!(error instanceof Refused) || error.status === 401) throw error;
           return [wrong(error.message)];
         });
-    return make("section", { "aria-label": one.name }, make("h2", { text: one.name }), ...shown);
+    return make("section", { "aria-label": asked.name }, make("h2", { text: asked.name }), ...shown);
   }
 
   /** Lists the answer that is shown; a button brings it back, with what was asked. */
   function remember(written) {
     const kept = { models: [model, rival], written, nodes: [...answer.childNodes] };
     const names = new Set([model, rival].filter(Boolean).map(({ name }) => name));
-    const start = Object.values(written).find((text) => text.trim()).trim().slice(0, 60);
+    const start = (Object.values(written).find((text) => text.trim()) ?? "").trim().slice(0, 60);
     const told = ability.models.length > 1 ? `${start} · ${[...names].join(", ")}` : start;
     earlier.unshift(make("li", {}, make("button", { type: "button", class: "row", text: told, onclick: () => recall(kept) })));
     earlier.length = Math.min(earlier.length, MOST_EARLIER);
@@ -229,8 +229,8 @@ export function abilityView(ability, locked) {
     });
   }
 
-  function limit(one) {
-    return ability.limit?.(one) ?? `The model reads at most ${one.max_length} tokens at once.`;
+  function limit(asked) {
+    return ability.limit?.(asked) ?? `The model reads at most ${asked.max_length} tokens at once.`;
   }
 
   function refuse(sentence) {
