@@ -17,6 +17,7 @@ from typing import Annotated
 import pydantic
 import pytest
 import typer
+from packaging.version import Version
 
 from bertsmith.app.cli import app as application
 from bertsmith.app.cli.commands import COMMANDS, Command
@@ -55,7 +56,7 @@ def test_the_help_of_a_command_shows_its_common_options_and_the_whole_help_all_b
         return set(re.findall(r"^  (?:-h, )?--([\w-]+)", listed, re.MULTILINE)) - {"help", "help-all"}
 
     short, whole = (run(command.name, argument).out for argument in ("--help", "--help-all"))
-    assert len(short.splitlines()) <= 61
+    assert len(short.splitlines()) <= (60 if Version(typer.__version__) < Version("0.29") else 61)  # wraps later
     common = set(COMMON.get(command.name, "").split())
     assert common <= options(whole)
     assert options(short) == (common & options(whole) or options(whole))
@@ -129,15 +130,16 @@ def test_a_command_limits_how_long_threads_spin_before_torch_is_loaded_unless_th
 
 
 @pytest.mark.parametrize(
-    ("kind", "typed", "message"),
+    ("kind", "least", "typed", "message"),
     [
-        (int, "many", "--port must be a whole number, not 'many'; see bertsmith -h"),
-        (int, "99999", "--port must be a whole number from 0 to 65,535, not 99999; see bertsmith -h"),
-        (float, "-1", "--port must be a number from 0 to 65,535, not -1.0; see bertsmith -h"),
+        (int, 0, "many", "--port must be a whole number, not 'many'; see bertsmith -h"),
+        (int, 0, "99999", "--port must be a whole number from 0 to 65,535, not 99999; see bertsmith -h"),
+        (float, 0.0, "-1", "--port must be a number from 0 to 65,535, not -1.0; see bertsmith -h"),
+        (int, None, "99999", "--port must be a whole number (x<=65535), not 99999; see bertsmith -h"),
     ],
 )
-def test_what_pydantic_says_of_a_number_for_newer_typers_is_said_in_the_same_words(kind, typed, message) -> None:
-    limits = {"min": kind(0), "max": kind(65535)}
+def test_what_pydantic_says_of_a_number_for_newer_typers_is_said_in_the_same_words(kind, least, typed, message) -> None:
+    limits = {"min": least, "max": kind(65535)}
     adapter = pydantic.TypeAdapter(Annotated[kind, pydantic.Field(ge=limits["min"], le=limits["max"])])
     with pytest.raises(pydantic.ValidationError) as caught:
         adapter.validate_python(typed)

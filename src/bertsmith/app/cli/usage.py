@@ -141,8 +141,10 @@ def _number_wanted(error: Any, message: str) -> str:
         name, limits, typed = max(option.opts, key=len), "", repr(first["input"])
         is_whole = first["type"].startswith("int_")
         if first["type"] in ("greater_than_equal", "less_than_equal"):
-            is_whole = isinstance(option.min, int)
+            is_whole = isinstance(option.max if option.min is None else option.min, int)
             limits = f"x>={option.min}" if option.max is None else f"{option.min}<=x<={option.max}"
+            if option.min is None:
+                limits = f"x<={option.max}"
             typed = str((int if is_whole else float)(first["input"]))
         elif not is_whole and first["type"] != "float_parsing":
             return ""
