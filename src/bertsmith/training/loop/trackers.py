@@ -9,7 +9,7 @@ not sent again.
 import numbers
 import os
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ _PARAMETERS = 100  # that MLflow takes at once
 _LONGEST = 500  # characters of a parameter, in every version of MLflow
 
 
-class Tracker(Callback):
+class Tracker(Callback, ABC):
     """Sends the log lines of one training; use `tracker_of`.
 
     Attributes:
