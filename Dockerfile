@@ -47,7 +47,7 @@ FROM ${BASE} AS run
 # The only folder that is written to is /tmp, which is also the home of the user, and where Python keeps what it compiles.
 ENV HOME=/tmp PATH=/opt/bertsmith/bin:$PATH PYTHONPYCACHEPREFIX=/tmp/compiled PYTHONUNBUFFERED=1
 RUN useradd --system --uid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin bertsmith
-WORKDIR /work
+WORKDIR /data
 USER 10001
 EXPOSE 8000
 STOPSIGNAL SIGTERM
