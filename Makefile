@@ -46,7 +46,7 @@ NUMERIC := $(addprefix tests/,test_processor.py model products encoders \
 	$(addprefix inference/test_,completion.py mixes.py perplexity.py predictor.py pretraining_heads.py quantization.py streaming.py) \
 	$(addprefix vectors/test_,embedder.py frozen_encoder.py similarities.py token_features.py vector_layers.py) \
 	$(addprefix checkpoints/test_,gliner.py late_interaction.py sparse_encoders.py static_folders.py) \
-	$(addprefix export/test_,check.py onnx_files.py) $(addprefix server/test_,adapters.py low_precision.py same_answers.py) \
+	$(addprefix export/test_,check.py onnx_files.py) indexes/test_token_cells.py $(addprefix server/test_,adapters.py low_precision.py same_answers.py) \
 	$(addprefix training/test_,averaging.py lanes.py loop.py optimizer.py) \
 	$(addprefix pretraining/test_,architectures.py autoencoder.py held_out_scores.py initialization.py language_model.py \
 		language_models.py run.py two_directions.py two_directions_in_tracks.py workload.py) \

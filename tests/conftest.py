@@ -18,6 +18,7 @@ import gc
 import html
 import logging
 import random
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -92,6 +93,20 @@ def listed_svg(draw: Callable[[Any], None], x_label: str, y_label: str, *, heigh
         for name, arguments, options in axes.mock_calls
     ]
     return f'<svg role="img" viewBox="0 0 1 {height}"><desc>{html.escape(f"{x_label} {y_label} {calls}")}</desc></svg>'
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium without a window; a test that wants it is skipped where there is none."""
+    api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
+    paths = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
+    program = next(filter(None, paths), None)
+    if program is None:
+        pytest.skip("needs chromium; none is installed")
+    with api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        yield started
+        started.close()
 
 
 @pytest.fixture(scope="session")

@@ -3,9 +3,7 @@
 import json
 import os
 import re
-import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ from written_files import file_with
 ROOT = build_site.ROOT
 PAGES = {"README.md": "# Home\n\n[a](docs/a.md#one-two)\n", "docs/a.md": "# A\n\n## One `two`!\n\n[up](../README.md)\n"}
 SECTIONS = [("Start", ["README.md"]), ("How-to", ["docs/a.md"])]
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def test_each_page_of_the_docs_is_in_one_section_and_every_link_leads_somewhere() -> None:
@@ -161,18 +158,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert (result.returncode, result.stderr) == (0, "")
     return out
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
-    program = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    if program is None:
-        pytest.skip("needs chromium; none is installed")
-    with api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
-        yield started
-        started.close()
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import re
-import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -28,7 +27,6 @@ from server.records import load_record_models
 from tasks.architecture_samples import write_base_model as write_architecture
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, write_base_model
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 VIEWS = "fill complete next classify score choose tag answer write extract resolve".split()
 VIEWS += "codes anomalies gaps follow match memory compare label rerank search pieces attention".split()
 DESKTOP, PHONE, TALL_PHONE = ({"width": w, "height": h} for w, h in ((1280, 860), (360, 740), (390, 780)))
@@ -74,18 +72,6 @@ def test_the_page_is_whole_small_and_has_no_code_or_style_inside() -> None:
     assert sum(file.stat().st_size for file in FILES) < 95_000
     assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", HTML)
     assert not re.findall(r"<script(?![^>]*\ssrc=)", HTML)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
-    program = next((field for name in BROWSERS if (field := shutil.which(name))), None)
-    if program is None:
-        pytest.skip("needs chromium; none is installed")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
