@@ -123,12 +123,12 @@ def main() -> None:
     torch.set_num_threads(1)
     described, name, done = begun("label_errors", options.out or ("label_errors_made-up" if not options.data else None))
     if options.task != "classification":
-        of_task = _of_tags if options.task == "ner" else _of_several
         if options.task == "nested-ner":
-            of_task = _of_entities
-        for cell, values in of_task(
-            options.data, options.model, options.runs if of_task is _of_entities else options.peer
-        ):
+            cells = _of_entities(options.data, options.model, options.runs)
+        else:
+            of_task = _of_tags if options.task == "ner" else _of_several
+            cells = of_task(options.data, options.model, options.peer)
+        for cell, values in cells:
             if isinstance(values.get("seconds"), dict):  # a training that is not repeated keeps its seconds
                 values["seconds"] = {**done.get(cell, {}).get("seconds", {}), **values["seconds"]}
             done[cell] = values

@@ -151,12 +151,12 @@ def smoke_test(archives: Mapping[str, bytes], tool: str, python: str, constraint
 
 
 def program_of(tool: str) -> str | None:
-    """The path of a tool, beside this Python or where the shell looks; None if there is none."""
+    """The path of a tool, next to this Python or where the shell looks; None if there is none."""
     return shutil.which(tool, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 
 
 def install(tool: str, program: str, wheel: Path, python: str, constraint: Path | None) -> Path:
-    """The folder with the commands of a wheel, which a tool installs into an empty environment beside the wheel."""
+    """The folder with the commands of a wheel, which a tool installs into an empty environment next to it."""
     folder = wheel.parent
     home, binaries = folder / "environment", folder / "environment/bin"
     limits = ["--constraint", str(constraint.resolve())] if constraint is not None else []
