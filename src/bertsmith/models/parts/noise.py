@@ -53,17 +53,13 @@ class RowNoise:
         bits = np.empty(sum(sizes), dtype=np.uint16)
         start = 0
         for source, size in zip(self._generators, sizes, strict=True):
-            words = source.integers(0, 2**64, size=-(-size // 4), dtype=np.uint64)
-            bits[start : start + size] = words.view(np.uint16)[:size]
+            bits[start : start + size] = _words(source, size)
             start += size
         return _kept(bits, probability, dtype)
 
     def keep_in_step(self, probability: float, name: str, size: int, dtype: torch.dtype) -> Tensor:
         """See `Noise.keep_in_step`; a function of (seed, step, name)."""
-        words = generator(self._seed, f"dropout of {name}", self._step).integers(
-            0, 2**64, size=-(-size // 4), dtype=np.uint64
-        )
-        return _kept(words.view(np.uint16)[:size], probability, dtype)
+        return _kept(_words(generator(self._seed, f"dropout of {name}", self._step), size), probability, dtype)
 
 
 class NoiseOfTexts:
@@ -128,6 +124,11 @@ class DeviceNoise:
         drawn = torch.Generator(self._device)
         drawn.manual_seed(derive(self._seed, f"dropout of {name}", self._step) >> 1)
         return torch.empty(size, dtype=dtype, device=self._device).bernoulli_(1 - probability, generator=drawn)
+
+
+def _words(source: np.random.Generator, size: int) -> npt.NDArray[np.uint16]:
+    """`size` words of 16 random bits."""
+    return source.bit_generator.random_raw(-(-size // 4)).view(np.uint16)[:size]
 
 
 def _kept(bits: npt.NDArray[np.uint16], probability: float, dtype: torch.dtype) -> Tensor:
