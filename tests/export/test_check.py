@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from scipy.stats import binom
 
 from bertsmith.base.core.errors import CheckpointError, ConfigError, InputError
 from bertsmith.base.storage.files import digest_file
@@ -17,7 +18,14 @@ from bertsmith.inference.export import conversion as export_module
 from bertsmith.inference.export import readback as export_readback
 from bertsmith.inference.export.check import compare, library_model
 from bertsmith.inference.export.conversion import export
-from bertsmith.inference.export.record import INT8_LIMIT, Comparison, Difference, require_equal, require_near
+from bertsmith.inference.export.record import (
+    INT8_LIMIT,
+    Comparison,
+    Difference,
+    chance_changes,
+    require_equal,
+    require_near,
+)
 from bertsmith.inference.export.sample import LONGEST_ODD, DataFile, odd_rows, sample_for
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.models.checkpoints import huggingface, rewriting
@@ -206,10 +214,24 @@ def test_the_limit_of_int8_is_that_of_the_score_where_there_is_one() -> None:
     assert require_near(dataclasses.replace(scored, loss=-0.1), "m") == {"metric_loss": 0.004}
     with pytest.raises(CheckpointError, match=r"accuracy of m at most 0\.002 below"):
         require_near(scored, "m", limit=0.002)
+    few = dataclasses.replace(scored, loss=0.025, examples=40, changed=1)
+    assert require_near(few, "m") == {"metric_loss": 0.025, "changed": 1}
+    assert require_near(dataclasses.replace(few, loss=0.05), "m")["changed"] == 1, "one answer, whatever it costs"
+    with pytest.raises(CheckpointError, match=r"at most 0\.025 below the library's, or at most 1 changed answer"):
+        require_near(dataclasses.replace(few, loss=0.05, changed=2), "m")
+    with pytest.raises(CheckpointError, match=r"accuracy of m at most 0\.004 below"):
+        require_near(few, "m", limit=0.004)
     with pytest.raises(CheckpointError, match=r"within 0\.2 of their spread"):
         require_near(Comparison(differences=(far,)), "m")
     with pytest.raises(CheckpointError, match="a difference of nan"):
         require_equal(Comparison(differences=(dataclasses.replace(far, largest=float("nan")),)), "m")
+
+
+@pytest.mark.parametrize("examples", [1, 12, 13, 88, 89, 250, 1000, 10_000])
+def test_a_model_at_the_limit_of_int8_is_refused_in_at_most_five_of_a_hundred_samples(examples: int) -> None:
+    few = chance_changes(examples, 0.004)
+    assert binom.cdf(few, examples, 0.004) >= 0.95
+    assert few == 1 or binom.cdf(few - 1, examples, 0.004) < 0.95, "no more than that"
 
 
 @pytest.mark.parametrize("kind", ["single", "choice", "tags", "answer"])

@@ -1,5 +1,6 @@
 """The page of fine-tuning runs shows the content of the run folders and compares runs on the same examples."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -17,12 +18,13 @@ from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.recipes.finetuning.run import finetune
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.recipes.results.comparison import Comparison, clause_of
 from bertsmith.recipes.results.report import is_finetuning, write_finetuning_report
 from bertsmith.recipes.results.resampling import texts_of
 from bertsmith.tasks.datasets.examples import ChoiceExample, QuestionExample, TaggedExample, TextExample
 from bertsmith.tasks.metrics.calibration import expected_calibration_error
 from bertsmith.tasks.metrics.entities import entity_scores
-from bertsmith.tasks.metrics.uncertainty import paired_test, spread
+from bertsmith.tasks.metrics.uncertainty import PairedTest, paired_test, spread
 from bertsmith.tasks.task_data.split import TaskData
 from bertsmith.training.loop.run_folder import RunFolder
 from reports.page import Page
@@ -497,6 +499,28 @@ def test_runs_that_cannot_be_shown_are_refused(tmp_path: Path) -> None:
         write_finetuning_report([run])
     with pytest.raises(RunError, match="a run in"):
         is_finetuning(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("p_value", "low", "clause", "verdict"),
+    [
+        (0.064, 0.01, " by the paired test, although the bootstrap interval excludes 0", "within noise"),
+        (0.030, -0.01, " by the paired test, although the bootstrap interval contains 0", "more than"),
+        (0.064, -0.01, "", "within noise"),
+        (0.030, 0.01, "", "more than"),
+    ],
+)
+def test_a_verdict_says_where_the_interval_contradicts_the_test(
+    p_value: float, low: float, clause: str, verdict: str
+) -> None:
+    test = PairedTest(0.04, low, 0.07, p_value)
+    comparison = Comparison(first="a", second="b", score="right answers", examples=40, test=test)
+    assert verdict in comparison.verdict
+    said = clause_of({**dataclasses.asdict(test), "examples": 40, "compared": "f1"}, "f1")
+    assert f"for 40 dev examples{clause}, p = " in said
+    for sentence in (comparison.verdict, said):
+        assert clause in sentence
+        assert ("although" in sentence) == bool(clause)
 
 
 def test_the_texts_of_an_example_are_cut() -> None:

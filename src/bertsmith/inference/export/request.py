@@ -40,7 +40,7 @@ class ConvertRequest(Request, ColumnSettings):
     limit: float | None = help_field(
         None,
         "maximum difference of outputs, in standard deviations [0.0001]; with --int8: maximum loss of score on FILE "
-        "[0.004], without FILE maximum mean difference of outputs [0.2]",
+        "[0.004, and more on few examples], without FILE maximum mean difference of outputs [0.2]",
         metavar="X",
         least=0,
     )

@@ -46,10 +46,11 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """One sentence: whether the difference is more than noise."""
+        other = _other_evidence(asdict(self.test))
         if self.test.p_value >= LEVEL:
-            return f"The difference is within noise: {self.examples:,} examples cannot separate the two."
+            return f"The difference is within noise{other}: {self.examples:,} examples cannot separate the two."
         better, worse = (self.first, self.second) if self.test.difference > 0 else (self.second, self.first)
-        noise = f"the noise of {counted(self.examples, 'example')}"
+        noise = f"the noise of {counted(self.examples, 'example')}{other}"
         return f"The difference is more than {noise}: {better} is better than {worse}."
 
     def line(self) -> str:
@@ -121,8 +122,21 @@ def clause_of(test: Mapping[str, Any], metric: str) -> str:
     compared = "" if test["compared"] == metric else f" in {test['compared']}"
     return (
         f"; the difference{compared}, {test['difference']:+.4f} (95% interval {test['low']:+.4f} to "
-        f"{test['high']:+.4f}), is {noise} for {counted(test['examples'], 'dev example')}, p {shown_p(test['p_value'])}"
+        f"{test['high']:+.4f}), is {noise} for {counted(test['examples'], 'dev example')}{_other_evidence(test)}, "
+        f"p {shown_p(test['p_value'])}"
     )
+
+
+def _other_evidence(test: Mapping[str, Any]) -> str:
+    """How the interval contradicts the p-value, which decides what is noise; "" where both say the same.
+
+    The two differ near the level: the p-value is of the hypothesis that nothing separates the systems, the interval is
+    from a bootstrap, which is too narrow for few examples.
+    """
+    excludes = not test["low"] <= 0 <= test["high"]
+    if excludes == (test["p_value"] < LEVEL):
+        return ""
+    return f" by the paired test, although the bootstrap interval {'excludes' if excludes else 'contains'} 0"
 
 
 def paired(
