@@ -143,7 +143,7 @@ def chance_changes(examples: int, share: float) -> int:
     """
     from scipy.special import bdtrik  # the import takes a moment
 
-    return max(TIES, math.ceil(bdtrik(0.95, examples, share)))
+    return max(TIES, math.ceil(float(bdtrik(0.95, examples, share))))
 
 
 # Both are written so that NaN fails, too.
