@@ -36,6 +36,7 @@ from bertsmith.base.core.errors import BertsmithError, ConfigError, InputError, 
 from bertsmith.base.core.progress import worded
 from bertsmith.base.core.settings import field_help, help_field, require, require_allowed, require_type
 from bertsmith.base.core.tables import File, as_file, is_table, local_path
+from bertsmith.base.core.version import __version__
 
 # What a command does with an address in a field: reads a local copy, or reads or writes it there.
 COPIED, AS_IT_IS = "copied", "as it is"
@@ -399,7 +400,7 @@ def from_file(request: type[Request], path: Path | str) -> dict[str, Any]:
             fix = "leave it out" if field_help(fields[name]).in_library_only else f"give --{name} on the command line"
             raise ConfigError(expected=f"settings that a file may hold in '{path}'", found=name, fix=fix)
         if name not in known:
-            raise ConfigError.unknown(f"setting in '{path}':", name, known)
+            raise ConfigError.unknown(f"setting of bertsmith {__version__} in '{path}':", name, known)
         field = known[name]
         if field.name in values:
             raise ConfigError(expected=f"each setting once in '{path}'", found=f"{name} twice", fix="remove one")
