@@ -29,7 +29,7 @@ from bertsmith.tasks.specs.predictions import (
 )
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.specs.task import Prediction
-from bertsmith.tasks.task_data.task_files import read_examples
+from bertsmith.tasks.task_data.task_files import columns_for, read_examples
 from bertsmith.text.documents.encodings import UTF_8, encoding_of
 
 
@@ -104,8 +104,9 @@ def write_predictions(
 
 def _examples(predictor: Predictor, request: PredictRequest) -> Sequence[Example]:
     """The examples of the file, without labels."""
-    spec, columns = predictor.task.spec, request.part(ColumnSettings)
-    return read_examples(form_of(spec), Path(request.data or ""), columns, gold=False, scheme=spec.scheme).examples
+    spec, path = predictor.task.spec, Path(request.data or "")
+    columns = columns_for(spec.columns, path, request.part(ColumnSettings), gold=False)
+    return read_examples(form_of(spec), path, columns, gold=False, scheme=spec.scheme).examples
 
 
 def _with_cells(

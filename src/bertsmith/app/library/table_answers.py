@@ -35,7 +35,7 @@ from bertsmith.tasks.specs.predictions import (
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.specs.task import EXTRACTION, GENERATION, SPANS, Prediction
 from bertsmith.tasks.task_data.row_columns import locations_of
-from bertsmith.tasks.task_data.task_files import read_examples
+from bertsmith.tasks.task_data.task_files import columns_for, read_examples
 
 PROBABILITY = "probability"
 
@@ -73,6 +73,7 @@ def predicted_table(
     name = spec.kind if name in GLUE or name in NLI else name  # those of official files have no names of columns
     with parameters_named(fields), said_once():  # the file is read twice
         rows = [row.location for row in read_table(path, encoding=columns.encoding)]
+        columns = columns_for(spec.columns, path, columns, gold=False)
         examples = read_examples(name, path, columns, gold=False, scheme=spec.scheme).examples
     predictions = predictor.predict(examples, unseen)
     warn_cut(prediction.cut_tokens for prediction in predictions)

@@ -36,6 +36,7 @@ from bertsmith.base.storage.files import digest_file, write_json, write_text
 from bertsmith.base.storage.locks import require_unused
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.models.model_files.metadata import folder_of_model, read_metadata
 from bertsmith.recipes.audit.entities import LISTED, EntitiesAudited
 from bertsmith.recipes.audit.fixes import fixed_cells, fixed_entities, fixed_tags, read_fixes
 from bertsmith.recipes.audit.issues import KINDS, MOST_PAIRS, WRONG, Audited, estimated, issues_of, overlaps_of
@@ -80,7 +81,7 @@ from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.specs.task import BAG, ENTITIES, VECTORS, TaskSpec
 from bertsmith.tasks.task_data.row_columns import groups_of
 from bertsmith.tasks.task_data.split import TaskData, fold_numbers, inputs_of
-from bertsmith.tasks.task_data.task_files import read_task
+from bertsmith.tasks.task_data.task_files import columns_for, named_columns, read_task
 from bertsmith.tasks.task_data.unlabelled import read_unlabelled
 from bertsmith.training.loop.run import Run
 
@@ -167,6 +168,7 @@ def audit_labels(request: AuditRequest) -> Audit:
     require_unused(Path(request.out), "name another folder")  # an audit is not resumed
     with Run.open(request.out, device=request.device) as run:
         folder = None if request.model is None else load_any(request.model)
+        request = _with_columns(request, folder)
         spec, data, groups = _read(request, folder)
         if request.fix is not None:
             return _fixed(request, run, spec, data)
@@ -178,6 +180,18 @@ def audit_labels(request: AuditRequest) -> Audit:
         if spec.multi_label:
             return _of_several(request, run, folder, spec, data, folds)
         return _of_texts(request, run, folder, spec, data, folds)
+
+
+def _with_columns(request: AuditRequest, folder: ModelFolder | None) -> AuditRequest:
+    """The request with the columns of the training of its model, or of its run, where the table has them."""
+    metadata = [] if folder is None else [folder.metadata]
+    metadata += [] if request.run is None else [read_metadata(folder_of_model(request.run))]
+    for each in metadata:
+        named = request.part(ColumnSettings)
+        columns = columns_for((each.spec or {}).get("columns", {}), local_path(request.table), named)
+        chosen = {name: value for name, value in named_columns(columns).items() if value != getattr(named, name)}
+        request = request.replaced(**chosen) if chosen else request
+    return request
 
 
 def _of_texts(

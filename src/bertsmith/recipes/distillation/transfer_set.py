@@ -45,7 +45,7 @@ from bertsmith.tasks.specs.task import GENERATION, Prediction, TaskSpec
 from bertsmith.tasks.task_data.row_columns import groups_of
 from bertsmith.tasks.task_data.spec_of_model import require_spec, spec_of
 from bertsmith.tasks.task_data.split import TaskData, split_dev
-from bertsmith.tasks.task_data.task_files import drawn, read_examples
+from bertsmith.tasks.task_data.task_files import columns_for, drawn, named_columns, read_examples
 from bertsmith.tasks.task_data.unlabelled import read_unlabelled
 
 
@@ -102,9 +102,8 @@ def read_sources(teacher: ModelFolder, sources: Sources) -> tuple[TaskSpec, Task
     }
 
     def read(path: Path, *, training: bool) -> list[Example]:
-        file = read_examples(
-            name, path, sources.columns, training=training, scheme=spec.scheme, map_labels=sources.map_labels
-        )
+        columns = columns_for(spec.columns, path, sources.columns)
+        file = read_examples(name, path, columns, training=training, scheme=spec.scheme, map_labels=sources.map_labels)
         return list(file.examples)
 
     train: Sequence[Example] = ()
@@ -121,6 +120,7 @@ def read_sources(teacher: ModelFolder, sources: Sources) -> tuple[TaskSpec, Task
     if spec.pair is None and isinstance(example := next(iter([*train, *unlabelled])), TextExample):
         spec = dataclasses.replace(spec, pair=example.second is not None)
     spec = dataclasses.replace(spec, threshold=None, thresholds=(), temperature=1.0)
+    spec = dataclasses.replace(spec, columns=named_columns(sources.columns) or spec.columns)
     in_groups = held_out and groups is not None
     return spec, TaskData(train=train, dev=dev, digests=digests, held_out=held_out, in_groups=in_groups), unlabelled
 

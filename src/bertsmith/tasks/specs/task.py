@@ -141,6 +141,8 @@ class TaskSpec:
     decoder_layers: int = 0  # of texts to write; 0 for as many as the encoder has
     shares_layers: bool = False  # of texts to write, whether the decoder's layers are the encoder's
     gliner: GlinerShape | None = None  # of entities by name, if the model is one of GLiNER
+    # the columns of the training table that were named, by the option without dashes, such as text_column
+    columns: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)
     settings: TaskSettings = dataclasses.field(default_factory=TaskSettings)
 
     def __post_init__(self) -> None:
@@ -228,6 +230,7 @@ class TaskSpec:
             "shares_layers",
             "descriptions",
             "gliner",
+            "columns",
         ):
             if not values[name]:
                 del values[name]

@@ -15,7 +15,7 @@ from bertsmith.tasks.specs import named_tasks
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.spec_of_model import require_spec
-from bertsmith.tasks.task_data.task_files import read_examples
+from bertsmith.tasks.task_data.task_files import columns_for, read_examples
 
 
 class Labelled(NamedTuple):
@@ -54,6 +54,7 @@ def labelled_of(
     named_tasks.require_kind(name, spec)
     if not is_ours:
         spec = named_tasks.official_spec(name, spec)
+    columns = columns_for(spec.columns, path, columns)
     example_file = read_examples(name, path, columns, scheme=spec.scheme, map_labels=map_labels, known=spec.labels)
     return Labelled(name, spec, example_file.examples)
 

@@ -2,13 +2,14 @@
 
 import dataclasses
 import hashlib
+import shlex
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.core.progress import counted, warn
+from bertsmith.base.core.progress import counted, tell, warn
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.core.registry import Registry
 from bertsmith.base.core.settings import require, require_other
@@ -30,13 +31,13 @@ from bertsmith.tasks.datasets.examples import (
     TaggedExample,
     TextExample,
 )
-from bertsmith.tasks.datasets.file_text import quoted, warn_of_places
+from bertsmith.tasks.datasets.file_text import quoted, suffix_of, warn_of_places
 from bertsmith.tasks.datasets.glue import GLUE, WNLI_WARNING
 from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
 from bertsmith.tasks.datasets.label_map import LabelMap, renamed
 from bertsmith.tasks.datasets.label_spelling import in_scheme, with_one_spelling
 from bertsmith.tasks.datasets.labels import labels_of, warn_of_held_out, warn_of_single, warn_of_unlearned
-from bertsmith.tasks.datasets.tables import read_elsewhere
+from bertsmith.tasks.datasets.tables import SUFFIXES, columns_of, read_elsewhere
 from bertsmith.tasks.datasets.values import brief
 from bertsmith.tasks.specs.named_tasks import (
     CHOICES,
@@ -77,6 +78,7 @@ _READERS = Registry[Callable[..., ExampleFile]](
     }
 )
 Drawn = TypeVar("Drawn")
+TEXT_OPTIONS, LABEL_OPTION = ("text_column", "pair_column"), "label_column"
 _MOST_REASONS = 3  # reasons for skipping rows that are counted by themselves
 
 
@@ -172,6 +174,42 @@ def read_examples(
     return dataclasses.replace(example_file, examples=tuple(examples))
 
 
+def named_columns(columns: ColumnSettings) -> dict[str, str]:
+    """`TaskSpec.columns` of a training: the columns that are named, by their options."""
+    options = {option: getattr(columns, option) for option in (*TEXT_OPTIONS, LABEL_OPTION)}
+    return {option: name for option, name in options.items() if name is not None}
+
+
+def columns_for(
+    trained: Mapping[str, str], path: Path, columns: ColumnSettings | None = None, *, gold: bool = True
+) -> ColumnSettings:
+    """The columns to read of a file for a model: where none is named, those named in training, if the table has them.
+
+    Args:
+        trained: `TaskSpec.columns` of the model.
+        columns: those that are named; the column of the label is chosen apart from those of the texts.
+        gold: labels are read.
+    """
+    columns = columns or ColumnSettings()
+    texts = () if columns.text_column or columns.pair_column else TEXT_OPTIONS
+    label = (LABEL_OPTION,) if gold and columns.label_column is None else ()
+    wanted = [{option: trained[option] for option in options if option in trained} for options in (texts, label)]
+    if not any(wanted) or suffix_of(path) not in SUFFIXES:
+        return columns
+    try:
+        names = columns_of(path, encoding=columns.encoding)
+    except InputError:
+        return columns  # the reader of the task says what is wrong
+    chosen: dict[str, Any] = {}
+    for options in wanted:
+        if all(name in names or {*map(str.strip, name.split(","))} <= {*names} for name in options.values()):
+            chosen |= options
+    if chosen:
+        shown = " ".join(f"--{option.replace('_', '-')} {shlex.quote(name)}" for option, name in chosen.items())
+        tell(f"{quoted(path)}: read with {shown}, as in training")
+    return dataclasses.replace(columns, **chosen)
+
+
 def _require_mappable(name: str) -> None:
     """Checks that the files of a task have labels of the user's, which can get new names."""
     has_labels = kind_of(name) in ("classification", "tagging", *SPANS) or name == "pairs"
@@ -242,6 +280,7 @@ def read_task(
     chosen = columns or ColumnSettings()
     # Labels come from the whole file: one that the sample happens to miss is still a label of the task.
     spec = spec_for(name, everything, settings, chosen.hierarchy, chosen.encoding)
+    spec = dataclasses.replace(spec, columns=named_columns(chosen))
     if spec.settings.document_context and spec.kind in ("tagging", ENTITIES):
         from bertsmith.tasks.specs.sentence_windows import with_surroundings
 

@@ -8,7 +8,7 @@ from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.datasets.text_lines import TextLines
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.specs.task import TaskSpec
-from bertsmith.tasks.task_data.task_files import read_examples
+from bertsmith.tasks.task_data.task_files import columns_for, read_examples
 from bertsmith.tasks.task_data.typed_examples import example_of_line
 from bertsmith.text.documents.encodings import EncodingSettings
 
@@ -25,6 +25,7 @@ def read_unlabelled(path: Path, name: str, spec: TaskSpec, columns: ColumnSettin
         BertsmithError: there is no such file, or no example in it.
     """
     if path.suffix.lower() not in LINES:
+        columns = columns_for(spec.columns, path, columns, gold=False)
         return list(read_examples(name, path, columns, gold=False, scheme=spec.scheme).examples)
     if not path.is_file():
         raise InputError(expected=f"examples without labels in '{path}'", found="no such file", fix="check the path")
