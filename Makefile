@@ -108,9 +108,9 @@ $(SITE)/installed: requirements/site.txt constraints.txt
 		--requirement requirements/site.txt
 	@touch $@
 
-# The benchmark lines that make their own data; BENCH="finetuning --data DIR" runs one that needs a folder of yours.
+# The benchmark lines that need no data of yours; BENCH="finetuning --data DIR" runs one that needs a folder of yours.
 BENCHES := tokenizer_speed vocabulary_learning pretraining_step
-bench: $(INSTALLED) ## the benchmarks that make their own data; BENCH="NAME OPTIONS" runs another one
+bench: $(INSTALLED) ## the benchmarks that need no data of yours; BENCH="NAME OPTIONS" runs another one
 ifdef BENCH
 	$(BIN)/python benchmarks/$(firstword $(BENCH)).py $(wordlist 2,99,$(BENCH))
 else

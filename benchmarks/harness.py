@@ -4,6 +4,7 @@ All sides run alternately in one process, A B A B ..., so that other load on the
 computed per round, from two adjacent measurements.
 """
 
+import contextlib
 import gc
 import importlib.metadata
 import os
@@ -82,6 +83,24 @@ def write_result(name: str, payload: dict[str, Any]) -> Path:
     write_json(path, {"benchmark": name, "day": time.strftime("%Y-%m-%d"), **payload})
     print(f"written: {path}")
     return path
+
+
+def docstring_files(folder: Path, megabytes: float = 20.0) -> list[Path]:
+    """Twenty files of about the megabytes in all: docstrings of the installed packages, English that is everywhere."""
+    from bertsmith.text.documents.docstrings import docstring_documents
+
+    texts: list[list[str]] = [[] for _ in range(20)]
+    left = megabytes * 1e6
+    with contextlib.closing(docstring_documents()) as documents:
+        for number, document in enumerate(documents):
+            texts[number % len(texts)].append("\n".join([*document.sentences, ""]))
+            left -= sum(len(sentence.encode()) + 1 for sentence in document.sentences)
+            if left <= 0:
+                break
+    files = [folder / f"docstrings-{number:02d}.txt" for number in range(len(texts))]
+    for file, parts in zip(files, texts, strict=True):
+        file.write_text("\n".join(parts), encoding="utf-8")
+    return files
 
 
 def begun(benchmark: str, out: str | None = None) -> tuple[dict[str, Any], str, dict[str, Any]]:

@@ -1,7 +1,9 @@
 """Speed of WordPiece encoding of English text in MB/s, ours against `tokenizers` (line 1 of README.md).
 
-    python benchmarks/tokenizer_speed.py --vocab vocab.txt --text DIR [--text DIR ...] [--megabytes 100] [--rounds 5]
+    python benchmarks/tokenizer_speed.py [--vocab vocab.txt] [--text DIR ...] [--megabytes 100] [--rounds 5]
 
+Without a vocabulary, texts and BERTSMITH_DATA, it is the vocabulary of the starter, and docstrings of the installed
+packages are read.
 Every line is a text. Files are read in the given order until there are enough megabytes. Duplicate lines are dropped,
 because they would favour a word cache. Both sides get the same list of strings, use all cores and add no special
 pieces. The peer is `encode_batch_fast`; its lists of ids are not converted to arrays, which saves it work that ours
@@ -14,17 +16,18 @@ differ are counted and shown; docs/decisions/0009-unicode-tables.md lists the ch
 
 import argparse
 import os
-import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import tokenizers
-from harness import interleave, machine, ratio_summary, spread, write_result
+from harness import docstring_files, interleave, machine, ratio_summary, spread, write_result
 from tokenizers import Tokenizer as PeerTokenizer
 from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
+from bertsmith.models.checkpoints.packaged import STARTER, packaged_folder
 from bertsmith.text.tokenizers.encoded import Encoded
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
@@ -87,10 +90,9 @@ def main() -> None:
     arguments = parser.parse_args()
     folders = ("pretrain_gutenberg100", "pretrain_misc", "glue", "nli")
     texts = arguments.text or [Path(data, folder) for folder in folders if data]
-    if not texts or arguments.vocab is None:
-        sys.exit("skipped: name --vocab and --text, or set BERTSMITH_DATA to a folder with real data")
-
-    lines, taken = read_lines(texts, arguments.megabytes * 1e6)
+    arguments.vocab = arguments.vocab or packaged_folder(STARTER) / "vocab.txt"
+    with tempfile.TemporaryDirectory() as folder:
+        lines, taken = read_lines(texts or docstring_files(Path(folder)), arguments.megabytes * 1e6)
     megabytes = sum(taken.values())
     vocabulary = Vocabulary.load(arguments.vocab)
     rules = TextRules(lowercase=not arguments.cased)

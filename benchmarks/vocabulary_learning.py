@@ -1,7 +1,8 @@
 """Vocabulary learning, ours against `WordPieceTrainer` of `tokenizers`: excess pieces, seconds (line 2 of README.md).
 
-    python benchmarks/vocabulary_learning.py --text DIR [--size 8000 --size 30522] [--rounds 5]
+    python benchmarks/vocabulary_learning.py [--text DIR] [--size 8000 --size 30522] [--rounds 5]
 
+Without a folder and BERTSMITH_DATA, docstrings of the installed packages are read.
 Of the files of a folder, in sorted order, every tenth is held out, starting with the first. Both sides get the paths of
 the other files and end with a vocabulary of the same size with the same five special pieces; reading and counting are
 timed. Both follow the same rules for lower-casing, accents and words, and both may use all cores.
@@ -13,14 +14,14 @@ pieces.
 
 import argparse
 import os
-import sys
+import tempfile
 from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import tokenizers
-from harness import interleave, machine, ratio_summary, spread, write_result
+from harness import docstring_files, interleave, machine, ratio_summary, spread, write_result
 from tokenizers import Tokenizer as PeerTokenizer
 from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
@@ -105,10 +106,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--name", default="vocabulary_learning", help="name of the result file")
     arguments = parser.parse_args()
-    if arguments.text is None or not arguments.text.is_dir():
-        sys.exit("skipped: name a folder of .txt files with --text, or set BERTSMITH_DATA to a folder with real data")
-
-    files = sorted(arguments.text.glob("*.txt"))
+    temporary = tempfile.TemporaryDirectory()
+    files = sorted(arguments.text.glob("*.txt")) if arguments.text else docstring_files(Path(temporary.name))
     held_out = files[::HELD_OUT_EVERY]
     training = [path for path in files if path not in held_out]
     megabytes = sum(path.stat().st_size for path in training) / 1e6
@@ -141,7 +140,7 @@ def main() -> None:
         {
             "machine": machine(),
             "peer": f"tokenizers {tokenizers.__version__}, WordPieceTrainer, all cores",
-            "text": arguments.text.name,
+            "text": arguments.text.name if arguments.text else "docstrings",
             "training": {"files": len(training), "megabytes": round(megabytes, 2)},
             "held_out": {"files": [path.name for path in held_out], "chunks": chunks, "basic_tokens": words.total()},
             "least_pieces_per_chunk": round(words.total() / chunks, 5),

@@ -57,7 +57,7 @@ def test_the_drawn_tree_shows_every_error() -> None:
 
 def test_the_changelog_names_the_version() -> None:
     changelog = (PAGE.parent.parent / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert f"## [{bertsmith.__version__}]" in changelog
+    assert re.search(rf"^## \[{re.escape(bertsmith.__version__)}\] - \d{{4}}-\d\d-\d\d$", changelog, re.MULTILINE)
 
 
 def test_the_version_is_the_one_that_is_installed() -> None:

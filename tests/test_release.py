@@ -2,18 +2,23 @@
 
 import gzip
 import io
+import json
 import re
+import runpy
 import shutil
 import subprocess
 import tarfile
 import tomllib
 from pathlib import Path
 
+import benchmark_history
 import pytest
 import release
 import yaml
 
 from bertsmith.base.core.version import __version__
+from bertsmith.text.documents import docstrings
+from bertsmith.text.documents.readers import Document
 
 ROOT = Path(__file__).parent.parent
 GITHUB = ROOT / ".github"
@@ -70,12 +75,38 @@ def test_workflows_run_what_people_run_and_may_write_nothing_else(path):
     assert workflow["permissions"] == {"contents": "read"}
     targets = set(re.findall(r"^([a-z0-9-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
-    assert all("timeout-minutes" in job for name, job in workflow["jobs"].items() if name != "publish")
+    assert all("timeout-minutes" in job for job in workflow["jobs"].values())
     for line in (line for step in steps for line in step.get("run", "").splitlines()):
         if line.startswith("make "):
             assert line.split()[1] in targets, line
         if line.startswith(".ci/"):
             assert (ROOT / line).is_file()
+
+
+def test_a_page_shows_every_night_of_the_benchmarks(tmp_path):
+    ratio = {"median": 4.0, "lowest": 3.5, "highest": 6.125, "rounds": 5}
+    machine = {"processor": "Zen 4", "cores": 2}
+    for day, cases in (("2026-11-27", {"a": ratio}), ("2026-11-28", {"a": ratio | {"median": 5.0}, "b": ratio})):
+        (tmp_path / day).mkdir()
+        result = {"benchmark": "some_speed_amd-zen-4", "machine": machine, "cases": cases, "other": {"median": 1}}
+        (tmp_path / day / "some_speed.json").write_text(json.dumps(result))
+    assert benchmark_history.page(tmp_path).splitlines()[4:] == [
+        "## some_speed",
+        "",
+        "| day | processor | cases, a | cases, b |",
+        "| --- | --- | --- | --- |",
+        "| 2026-11-28 | Zen 4, 2 cores | 5.00 (3.50 to 6.12) | 4.00 (3.50 to 6.12) |",
+        "| 2026-11-27 | Zen 4, 2 cores | 4.00 (3.50 to 6.12) |  |",
+    ]
+
+
+def test_benchmarks_without_data_read_docstrings(tmp_path, monkeypatch):
+    documents = [Document(source=f"m{number}", sentences=["One sentence.", "Another."]) for number in range(100)]
+    monkeypatch.setattr(docstrings, "docstring_documents", lambda: (document for document in documents))
+    files = runpy.run_path(str(ROOT / "benchmarks/harness.py"))["docstring_files"](tmp_path, megabytes=0.001)
+    assert len(files) == 20
+    assert files[0].read_text() == "One sentence.\nAnother.\n\nOne sentence.\nAnother.\n\nOne sentence.\nAnother.\n"
+    assert 1000 <= sum(len(file.read_text()) for file in files) < 1100, "it ends when there is enough"
 
 
 def test_the_forms_of_issues_ask_for_what_is_needed():
