@@ -3,6 +3,7 @@
     python benchmarks/sequence_layers.py speed [--seeds 3]
     python benchmarks/sequence_layers.py depth [--seeds 3] [--depths 1 30] [--into NAME]
     python benchmarks/sequence_layers.py recall [--seeds 3] [--longest-gap 500] [--width 64] [--into NAME]
+    python benchmarks/sequence_layers.py nested [--seeds 3] [--into NAME]
 
 All have the same width and, but for the LSTM's gates, about the same number of parameters, and read the same token ids.
 
@@ -13,9 +14,12 @@ depth: 1 to 30 layers that learn to say which token stood three places before; t
     learning rate that rises until the last step, or with the norm in front of attention and the feed-forward network.
 recall: two layers read a symbol, a gap of noise, and a mark at which the symbol is asked for; the share of right
     answers (chance is 1/16) after equal numbers of steps, and the seconds of the processor.
+nested: 1 to 8 layers that read nested expressions of truth values, operators behind their operands, and are asked at
+    each operator for the value of its expression: the share of right answers by the height of the expression (1: both
+    operands are truth values), next to that of the more frequent value.
 
-The results of depth and recall are written after each measurement, and what a result of the same settings already has
-is not run again.
+The results of depth, recall and nested are written after each measurement, and what a result of the same settings
+already has is not run again.
 
 Source of the questions: Vaswani et al. (2017), section 4; the copying task of Hochreiter and Schmidhuber (1997);
 Xiong et al. (2020), "On Layer Normalization in the Transformer Architecture".
@@ -23,6 +27,7 @@ Xiong et al. (2020), "On Layer Normalization in the Transformer Architecture".
 
 import argparse
 import functools
+import itertools
 import os
 import statistics
 import time
@@ -55,6 +60,8 @@ DEPTHS = (1, 2, 4, 8, 16, 30)
 DEPTH_STEPS, WARMUP = 300, 50  # of a training for depth; of it, with a rising learning rate
 ROWS = 16  # of a training step
 GAPS = (10, 30, 100, 300, 500)
+HEIGHT, NESTED_DEPTHS, NESTED_STEPS = 4, (1, 2, 4, 8), 2000  # of nested expressions, and the layers and steps for them
+OPERATORS = (np.logical_and, np.logical_or, np.logical_xor)
 LEAST_SECONDS = 0.3  # of one measurement
 
 
@@ -252,6 +259,35 @@ def recall(seeds: int, longest: int, width: int, name: str, about: dict[str, Any
             write_result(name, {"machine": about, "seeds": seeds, **result})
 
 
+def nested(seeds: int, name: str, about: dict[str, Any]) -> None:
+    """Writes the share of right values by layers and by the height of expressions to the result of this name."""
+    width = 64
+    result = earlier(name, {"width": width, "height": HEIGHT, "steps": NESTED_STEPS}, seeds)
+    for layers, kind in itertools.product(NESTED_DEPTHS, ("LSTM", "LSTM with residuals", "self-attention, norm first")):
+        if str(layers) in result.get(kind, {}):
+            continue
+        shares, often, seconds = [], [], []
+        for seed in range(1, seeds + 1):
+            model, start = build(kind, width, layers, seed), time.process_time()
+            list(train(model, functools.partial(_nested, seed), NESTED_STEPS, WARMUP))
+            seconds.append(time.process_time() - start)
+            batch, places, gold = _nested(seed, -1)
+            with torch.no_grad():
+                guessed = model["output"](model["body"](batch)[places]).argmax(-1)
+            heights = torch.tensor(_heights()).repeat(batch.num_rows)
+            of_height = [heights == height for height in range(1, HEIGHT + 1)]
+            shares.append([float((guessed == gold)[which].float().mean()) for which in of_height])
+            means = [float(gold[which].float().mean()) for which in of_height]
+            often.append([max(mean, 1 - mean) for mean in means])
+        result["more frequent value"] = dict(enumerate(map(spread, zip(*often, strict=True)), 1))
+        result.setdefault(kind, {})[str(layers)] = {
+            "right": dict(enumerate(map(spread, zip(*shares, strict=True)), 1)),
+            "seconds": spread(seconds),
+        }
+        print(kind, layers, result[kind][str(layers)], flush=True)
+        write_result(name, {"machine": about, "seeds": seeds, **result})
+
+
 def earlier(name: str, settings: dict[str, Any], seeds: int) -> dict[str, Any]:
     """The settings, with what earlier runs of the same settings and seeds have measured, and on which machines."""
     path = RESULTS / f"{name}.json"
@@ -279,6 +315,38 @@ def _with_gap(gap: int, seed: int, step: int) -> Example:
     rows[:, 0], rows[:, -1] = source.integers(0, SYMBOLS, len(rows)), MARK
     last = np.arange(1, len(rows) + 1) * (gap + 2) - 1
     return batch_of(rows), torch.from_numpy(last), torch.from_numpy(rows[:, 0].copy())
+
+
+def _heights() -> list[int]:
+    """The heights of the expressions that end in a row, in the order of their operators."""
+    heights = list[int]()
+    for height in range(1, HEIGHT + 1):
+        heights = [*heights, *heights, height]
+    return heights
+
+
+def _nested(seed: int, step: int) -> Example:
+    """Complete expressions with operators behind their operands; more of them for the test, whose step is -1."""
+    source = generator(seed, "nested expressions", step if step >= 0 else 10**6)
+    count = ROWS if step >= 0 else 256
+    # Of each expression: its tokens, and the values of the expressions in it, its own last.
+    parts = [(values[:, None], values[:, None]) for values in source.integers(0, 2, (2**HEIGHT, count))]
+    for height in range(1, HEIGHT + 1):
+        joined_parts = []
+        for left, right in zip(parts[::2], parts[1::2], strict=True):
+            drawn = source.integers(0, len(OPERATORS), count)
+            value = np.choose(drawn, [operator(left[1][:, -1], right[1][:, -1]) for operator in OPERATORS])
+            inner = [left[1], right[1]] if height > 1 else []
+            joined_parts.append(
+                (
+                    np.column_stack([left[0], right[0], SYMBOLS + drawn]),
+                    np.column_stack([*inner, value.astype(np.int64)]),
+                )
+            )
+        parts = joined_parts
+    rows, values = parts[0]
+    places = np.flatnonzero(rows >= SYMBOLS)
+    return batch_of(rows), torch.from_numpy(places), torch.from_numpy(values.reshape(-1))
 
 
 def train(model: nn.Module, example: Callable[[int], Example], steps: int, warmup: int) -> Iterator[float]:
@@ -310,9 +378,9 @@ def _first_to_last(layers: Sequence[nn.Module]) -> float:
 
 
 def main() -> None:
-    """Runs one of the three comparisons and writes its result."""
+    """Runs one of the comparisons and writes its result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("speed", "depth", "recall"))
+    parser.add_argument("what", choices=("speed", "depth", "recall", "nested"))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--depths", type=int, nargs="+", choices=DEPTHS, default=DEPTHS, help="layers, of depth")
     parser.add_argument("--longest-gap", type=int, default=max(GAPS))
@@ -326,6 +394,8 @@ def main() -> None:
     name = options.into or f"sequence_layers_{suffix}_{machine_label(about)}_torch-{torch.__version__}"
     if options.what == "recall":
         recall(seeds, options.longest_gap, options.width, name, about)
+    elif options.what == "nested":
+        nested(seeds, name, about)
     elif options.what == "depth":
         depth(seeds, options.depths, name, about)
     else:

@@ -1,7 +1,7 @@
 """Texts out of texts against their baselines: subject lines of e-mails, and trees of sentences.
 
     python benchmarks/written_texts.py subjects --data DIR --runs DIR [--model starter]
-    python benchmarks/written_texts.py trees --data DIR --runs DIR [--model starter] [--sentences 500]
+    python benchmarks/written_texts.py trees --data DIR --runs DIR [--model starter] [--sentences 500] [--epochs 6]
     python benchmarks/written_texts.py rates --data DIR --runs DIR [--model starter] [--rates 1 2 4 8]
 
 Subjects: `summarization/aeslc_{train,dev,test}.jsonl` of DIR, e-mails and their subject lines (Zhang and Tetreault
@@ -14,10 +14,10 @@ are the test.
 Rates: 100 steps of 16 e-mails, each seen once, with several `--decoder-rate`. The loss, with smoothed labels, is the
 mean of the last 30 steps.
 
-The model of subjects and trees is that of `bertsmith finetune` with its defaults. An interrupted run is resumed by the
-same command. The result has the scores of the model and of each baseline with 95% intervals, the paired bootstrap of
-the difference to the best baseline (of subjects also with the search that is best on the held-out rows), the seconds of
-the processor that training and decoding took. The texts stay with the runs, as the rows do.
+The model of subjects and trees is that of `bertsmith finetune` with its defaults, except for --epochs. An interrupted
+run is resumed by the same command. The result has the scores of the model and of each baseline with 95% intervals, the
+paired bootstrap of the difference to the best baseline (of subjects also with the search that is best on the held-out
+rows), the seconds of the processor that training and decoding took. The texts stay with the runs, as the rows do.
 """
 
 import argparse
@@ -189,6 +189,7 @@ def main() -> None:
     parser.add_argument("--model", default="starter")
     parser.add_argument("--name", help="of the model in the results [its folder or id]")
     parser.add_argument("--sentences", type=int, help="trees: learn from this many sentences [all]")
+    parser.add_argument("--epochs", type=float, help="subjects and trees [the default of the task]")
     parser.add_argument("--rates", type=float, nargs="+", default=[1.0, 2.0, 4.0, 8.0], help="rates: of the decoder")
     arguments = parser.parse_args()
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
@@ -211,6 +212,8 @@ def main() -> None:
         # An evaluation writes all trees, which takes as long as a hundred steps.
         every = 640 if arguments.sentences is None else 160
         options = {"max_target_length": 384, "seeds": 1, "evaluate_every": every}
+    if arguments.epochs is not None:
+        options["epochs"] = arguments.epochs
     key = f"{arguments.task}{'' if arguments.sentences is None else f' from {arguments.sentences} sentences'}, {name}"
     out = arguments.runs / key.replace(", ", "-").replace(" ", "-")
     training = trained(task, arguments.model, out, splits, options)

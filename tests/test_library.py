@@ -657,6 +657,7 @@ def test_fine_tuning_takes_paths_and_settings_by_name(folders, tmp_path):
         ({"train": ["a.csv", "b.csv"]}, "a dict as row 1 of train; found a value of type str"),
         ({"dev": b"dev.csv"}, "dev as a path or a table: .*; found a value of type bytes"),
         ({"task": None}, "task must be a text, not None"),
+        ({"task": "QA"}, "unknown task 'QA'; use one of 'squad', 'squad2'"),
         ({"seeds": 0}, "seeds must be at least 1 and at most 1,000, not 0"),
         ({"seeds": -1}, "seeds must be at least 1 and at most 1,000, not -1"),
         ({"seeds": 1.5}, "seeds must be a whole number, not 1.5"),

@@ -39,7 +39,7 @@ def test_a_search_that_a_model_does_not_have_is_refused_in_one_line(run, writer:
     for model, options, message in (
         (judge, ["--beam", 2], "expected a model whose answers have the setting beam; found one of"),
         (writer, ["--sentences", 2], "expected a model whose answers have the setting sentences; found one of"),
-        (writer, ["--answers", 9, "--beam", 3], "answers must be at most 3, the beam width, not 9; raise --beam"),
+        (writer, ["--answers", 9, "--beam", 3], "answers must be at most 3, the beam width, not 9; widen it"),
         (writer, ["--max-target-length", 90_000], "max_target_length must be at most"),
         (writer, ["--beam", 2, "--test", tmp_path / "x.tsv"], "for --beam; found --test"),
     ):

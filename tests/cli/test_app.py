@@ -193,6 +193,7 @@ WRONG = {
     "search a.txt --k 3": "has no option --k; did you mean --top?",
     "serve m --model m": "takes no further argument 'm'; pass each model with --model",
     "train": "there is no command 'train'; use `bertsmith finetune` or `bertsmith pretrain`",
+    "generate": "there is no command 'generate'; use `bertsmith predict` or `bertsmith complete`",
     "info x": "there is no command 'info'; use `bertsmith inspect`",
     "ask --model m file Why?": "ask has no option --model; MODEL is an argument here: bertsmith ask MODEL",
     "finetune --model m": "finetune needs --task NAME; for example: bertsmith finetune",

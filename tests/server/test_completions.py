@@ -112,7 +112,7 @@ def test_what_cannot_be_completed_is_refused_before_a_stream_begins(models: dict
         ({"prompt": []}, 422, "prompt"),
         ({"prompt": [3]}, 422, "prompt"),
         ({"prompt": "a", "max_tokens": 257}, 422, "max_tokens: expected at most 256; found 257"),
-        ({"prompt": "a", "stop": ["."]}, 422, "stop"),
+        ({"prompt": "a", "stop": ["."]}, 422, "stop: expected null, since it is not supported; found a list of 1"),
         ({"prompt": "a", "echo": True}, 422, "echo"),
         ({"prompt": "a", "model": "absent"}, 404, "no model 'absent'"),
         ({"prompt": "a", "model": "reviews"}, 400, "does not answer such a request"),

@@ -50,6 +50,9 @@ _SYNONYMS = {
     "export": "convert",
     "eval": "evaluate",
     "test": "evaluate",
+    "generate": "predict` or `bertsmith complete",
+    "summarize": "predict",
+    "coreference": "finetune --task coreference",
 }
 # The length of a training: commands count it in steps or in epochs.
 _COUNTS = {

@@ -48,6 +48,7 @@ _EXPECTED: Mapping[str, str] = {
     "greater_than_equal": "at least {ge}",
     "less_than_equal": "at most {le}",
     "literal_error": "{expected}",
+    "none_required": "null, since it is not supported",
 }
 
 _ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from bertsmith.base.core.progress import counted
 from bertsmith.base.core.settings import require
 from bertsmith.models.checkpoints.own_folder import read_own_folder, write_own_folder
 from bertsmith.models.encoders.memory_network import MemoryNetwork, MemoryNetworkConfig
@@ -52,7 +53,7 @@ def write_memory_model(
         f"- {config.num_hidden_layers} hops, width {config.hidden_size}; {config.num_parameters():,} parameters.\n"
         f"- {len(tokenizer.vocabulary):,} words; {len(metadata.labels):,} answers, those of its training.\n"
         f"- The last {config.max_position_embeddings} facts of a story are read.\n"
-        f"- {metadata.steps or 0:,} steps of training.\n"
+        f"- The parameters after {counted(metadata.steps or 0, 'step')}, those with the best held-out loss.\n"
         f"\n## Scores on {dev_questions:,} held-out questions\n\n{scores}"
         '\n## Use\n\n`bertsmith memory answer --model DIR FACTS "QUESTION"`; FACTS is a file with one fact per line.\n'
     )

@@ -104,6 +104,16 @@ TASK_NAMES = (
     *(*FORMS, *WRITTEN, *EXTRACTED, COREFERENCE),
     *PRESETS,
 )
+# Names of tasks in other libraries, with their names here.
+_SYNONYMS = {
+    "token-classification": TAGS,
+    "question-answering": QUESTIONS,
+    "qa": QUESTIONS,
+    "generation": WRITTEN,
+    "text2text-generation": WRITTEN,
+    "seq2seq": WRITTEN,
+    "conversational": ("response", *RANKED),
+}
 _MULTI_LABEL = ("micro_f1", "macro_f1", "subset_accuracy", *AT_METRICS)
 _ENTITIES, _WORDS = ("precision", "recall", "f1", "accuracy"), ("accuracy",)
 OF_LISTS = ("ndcg@10", "mrr@10", "map@100")
@@ -118,7 +128,7 @@ def task_name(name: str) -> str:
     """
     result = known_task(name)
     if result is None:
-        raise ConfigError.unknown("task", name, TASK_NAMES)
+        raise ConfigError.unknown("task", name, _SYNONYMS.get(name.lower(), TASK_NAMES))
     return result
 
 

@@ -173,7 +173,7 @@ class TaskSettings:
         require_number("label_smoothing", self.label_smoothing, least=0, below=1)
         require_number("min_target_length", self.min_target_length, most=self.max_target_length)
         require_value(
-            self.answers <= self.beam, "answers", f"at most {self.beam}, the beam width", self.answers, "raise --beam"
+            self.answers <= self.beam, "answers", f"at most {self.beam}, the beam width", self.answers, "widen it"
         )
         require_other(
             self.pooling != "sum" or (self.both_orders and self.long_text != "windows"),
