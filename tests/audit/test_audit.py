@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 import bertsmith
 from bertsmith.base.core.errors import ConfigError, InputError, RunError
+from bertsmith.base.core.randomness import generator
 from bertsmith.recipes.audit.issues import OUTLIER, Audited, issues_of
 from bertsmith.recipes.audit.learning_curve import learning_curve
 from bertsmith.recipes.audit.next_rows import most_informative
@@ -82,6 +83,25 @@ def test_the_suggestions_of_a_weak_model_come_with_a_warning(audit: Audit, tmp_p
     assert "58% of the labels" in page.read_text(encoding="utf-8")
     both = Audit(report={**audit.report, "accuracy": {BAG: 0.42, VECTORS: 0.5}}, issues=(), folder=audit.folder).lines()
     assert any(line.endswith("label more rows") for line in both)
+
+
+def test_weak_models_write_no_corrected_table(tmp_path: Path) -> None:
+    draw = generator(1, "labels at random")
+    words = [word for row in WORDS.values() for word in row.split()]
+    rows = [
+        {"text": f"{' '.join(draw.choice(words, 4).tolist())} {number}", "label": str(draw.choice(list(WORDS)))}
+        for number in range(60)
+    ]
+    audit = bertsmith.audit_labels(rows, tmp_path / "out")
+    assert any("no corrected file is written" in line for line in audit.lines())
+    assert not (audit.folder / "corrected.csv").exists()
+    assert (audit.folder / "issues.csv").is_file()
+
+
+def test_an_accuracy_comes_with_the_rows_in_training(audit: Audit) -> None:
+    assert audit.lines()[0].startswith("61 examples, each predicted by models fitted to about 49 others (5 folds); ")
+    of_run = Audit(report={**audit.report, "folds": 2, "run": True}, issues=(), folder=audit.folder).lines()[0]
+    assert "about 30 others (2 folds), or trained on the other folds of the run; accuracy: " in of_run
 
 
 def test_texts_with_several_labels_are_listed_with_the_other_row(audit: Audit) -> None:

@@ -87,7 +87,7 @@ def test_planted_errors_are_first_with_what_is_wrong_and_the_suggestion(audit: A
     assert 0 < low <= audit.report["errors"] <= high < 0.1
     assert audit.report["issues"] | dict.fromkeys(("wrong type", "wrong boundary"), 1) == audit.report["issues"]
     assert any("estimated share of wrong tags among the 448 words" in line for line in audit.lines())
-    assert audit.lines()[0].startswith("64 sentences, each predicted without having been seen")
+    assert audit.lines()[0].startswith("64 sentences, each predicted by models fitted to about 51 others (5 folds)")
 
 
 def test_the_corrected_file_has_the_lines_of_the_file_with_other_tags(audit: Audit) -> None:

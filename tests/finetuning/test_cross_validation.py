@@ -90,7 +90,10 @@ def test_the_scores_are_those_of_all_rows_and_the_model_has_seen_all(run: Path) 
 def test_what_is_printed_and_the_page_speak_of_folds(run: Path, tmp_path: Path) -> None:
     printed = summary_lines(read_json(run / "report.json"))
     assert any(line.startswith("accuracy, mean of 3 folds: ") for line in printed)
-    assert any("over 40 examples, each predicted without training on it" in line for line in printed)
+    assert any("over 40 examples, each predicted by a training on the other folds" in line for line in printed)
+    baselines = [line for line in printed if line.startswith("baseline, ")]
+    assert baselines
+    assert all(", fitted to the other folds; " in line for line in baselines)
     page = write_finetuning_report([run], tmp_path / "report.html").read_text(encoding="utf-8")
     assert "Scores on examples that a model was not trained on" in page
     assert "folds/3" in page

@@ -150,6 +150,8 @@ def audit(request: "AuditRequest", json: JsonOption = False) -> None:
         return
     say(*result.lines())
     if request.fix is None:
+        if "corrected" not in result.report and (result.folder / "corrected.csv").is_file():
+            say(f"the table with the suggested labels: {result.folder / 'corrected.csv'}")
         say(f"rows to look at: {result.folder / 'issues.csv'}", f"report: {result.folder / 'report.html'}")
 
 

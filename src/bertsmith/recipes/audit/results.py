@@ -86,7 +86,8 @@ def told_of_weak_models(report: Mapping[str, Any]) -> str:
         return ""
     return (
         f"the best model disagrees with {1 - best:.0%} of the labels; most of its suggestions are probably its own "
-        f"errors, and this share is too high: label more rows{'' if VECTORS in scores else ', or give --model'}"
+        "errors, so that no corrected file is written, and this share is too high: label more rows"
+        f"{'' if VECTORS in scores else ', or give --model'}"
     )
 
 

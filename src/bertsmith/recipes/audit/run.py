@@ -3,8 +3,8 @@
 ::
 
     DIR/issues.csv       the rows to look at, the most certain errors first
-    DIR/corrected.csv    the table with the suggested labels in place of those that are probably wrong; tagged sentences
-                         have the form of their file
+    DIR/corrected.csv    the table with the suggested labels in place of those that are probably wrong, unless the
+                         models are too weak for that; tagged sentences have the form of their file
     DIR/audit.json       the estimated share of errors with its interval, counts, labels that overlap
     DIR/report.html      the same as a page
     DIR/next.csv, .json, .jsonl   with --next, the unlabelled rows to label next; see `next_rows`
@@ -113,7 +113,7 @@ class Audit:
         systems = ", ".join(f"{name} {score:.4f}" for name, score in report[metric].items())
         unit = "sentence" if "words" in report or "entities" in report else "example"
         lines = [
-            f"{counted(report['examples'], unit)}, each predicted without having been seen; {metric}: {systems}",
+            f"{counted(report['examples'], unit)}, {self._fitted()}; {metric}: {systems}",
             f"estimated share of wrong {self._labels()}: {report['errors']:.4f} (95% interval {low:.4f} to {high:.4f})",
             "; ".join(f"{name}: {count:,}" for name, count in report["issues"].items() if count or name in CORRECTED),
         ]
@@ -129,8 +129,8 @@ class Audit:
             low, high = forecast["interval"]
             curve = ", ".join(f"{point['accuracy']:.4f} with {point['labels']:,}" for point in report["curve"])
             lines.append(
-                f"accuracy by the number of labels: {curve}; {counted(forecast['more'], 'more label')} at random would "
-                f"add about {forecast['gain']:.4f} "
+                f"accuracy by the number of labels in training: {curve}; {counted(forecast['more'], 'more label')} at "
+                f"random would add about {forecast['gain']:.4f} "
                 + (
                     f"(95% interval {low:.4f} to {high:.4f})"
                     if low < high
@@ -148,6 +148,13 @@ class Audit:
                 f"labelled as the other ({pair['share']:.1%} of both)"
             )
         return lines
+
+    def _fitted(self) -> str:
+        """What the models of each row were fitted to: with more rows in training, the same model scores higher."""
+        folds = self.report["folds"]
+        others = round(self.report["examples"] * (1 - 1 / folds))
+        run = ", or trained on the other folds of the run" if self.report["run"] else ""
+        return f"each predicted by models fitted to about {others:,} others ({folds} folds){run}"
 
     def _labels(self) -> str:
         pairs, words = self.report.get("pairs"), self.report.get("words")
@@ -207,11 +214,12 @@ def _of_texts(
     table = Audited(spec=spec, examples=examples, labels=labels, probabilities=made.probabilities, confident=confident)
     issues = issues_of(table, request.near, made.dev, made.vectors)
     report = _report(table, made.systems, made.weights, judged, issues, request.seed)
-    suggested = {issue["location"]: issue["suggested"] for issue in issues if issue["issue"] == WRONG}
-    write_corrected(run.path, local_path(request.table), request.part(ColumnSettings), suggested)
+    if not told_of_weak_models(report):
+        suggested = {issue["location"]: issue["suggested"] for issue in issues if issue["issue"] == WRONG}
+        write_corrected(run.path, local_path(request.table), request.part(ColumnSettings), suggested)
     if unlabelled:
         report |= _next(run.path, request, table, made.features, made.weights, folds, unlabelled)
-    return _written(run, report, issues)
+    return _written(run, request, report, issues)
 
 
 def _of_several(
@@ -226,8 +234,10 @@ def _of_several(
     made = _predicted(request, run, folder, spec, data, has, folds)
     table = SeveralAudited(spec=spec, examples=examples, has=has, chances=made.probabilities, judged=judged)
     issues = table.issues(request.near, made.dev, made.vectors)
-    write_corrected(run.path, local_path(request.table), columns, table.corrected(issues))
-    return _written(run, table.report(made.systems, made.weights, issues, request.seed), issues)
+    report = table.report(made.systems, made.weights, issues, request.seed)
+    if not told_of_weak_models(report):
+        write_corrected(run.path, local_path(request.table), columns, table.corrected(issues))
+    return _written(run, request, report, issues)
 
 
 def _of_tags(
@@ -245,11 +255,13 @@ def _of_tags(
     table = TagsAudited(spec=spec, sentences=sentences, tags=tags, probabilities=made.probabilities, judged=judged)
     vectors = None if made.vectors is None else np.add.reduceat(made.vectors, table.borders[:-1])
     issues = table.issues(request.near, made.dev, vectors)
-    corrected = table.corrected(issues)
-    _write_tags(run, request, sentences, corrected)
-    changed = sum(row != sentence.tags for row, sentence in zip(corrected, sentences, strict=True))
     report = table.report(made.systems, made.weights, issues, request.seed)
-    return _written(run, report | {"corrected": changed}, issues)
+    if not told_of_weak_models(report):
+        corrected = table.corrected(issues)
+        _write_tags(run, request, sentences, corrected)
+        changed = sum(row != sentence.tags for row, sentence in zip(corrected, sentences, strict=True))
+        report |= {"corrected": changed}
+    return _written(run, request, report, issues)
 
 
 def _of_entities(request: AuditRequest, run: Run, spec: TaskSpec, data: TaskData, folds: Ints) -> Audit:
@@ -274,7 +286,7 @@ def _of_entities(request: AuditRequest, run: Run, spec: TaskSpec, data: TaskData
     corrected = table.corrected(issues)
     _write_tags(run, request, sentences, corrected)
     changed = sum(row != sentence.entities for row, sentence in zip(corrected, sentences, strict=True))
-    return _written(run, table.report(issues, request.seed) | {"corrected": changed}, issues)
+    return _written(run, request, table.report(issues, request.seed) | {"corrected": changed}, issues)
 
 
 class _Predicted(NamedTuple):
@@ -371,8 +383,9 @@ def _start(run: Run, request: AuditRequest, spec: TaskSpec, data: TaskData) -> N
     run.start({name: str(value) for name, value in record.items()}, digests, request=request)
 
 
-def _written(run: Run, report: Mapping[str, Any], issues: Sequence[Mapping[str, Any]]) -> Audit:
+def _written(run: Run, request: AuditRequest, report: Mapping[str, Any], issues: Sequence[Mapping[str, Any]]) -> Audit:
     """The results, whose table, report and page are written."""
+    report = {**report, "folds": request.folds, "run": request.run is not None}
     write_issues(run.path, issues)
     write_json(run.path / "audit.json", report)
     write_page(run.path, report, issues)

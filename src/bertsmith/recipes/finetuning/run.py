@@ -476,7 +476,11 @@ def summary_lines(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
     metric, kept = report["metric"], kept_name(report)
     if metric in report["intervals"]:
         score, (low, high) = kept_scores(report)[metric], report["intervals"][metric]
-        over = f"{folds['examples']:,} examples, each predicted without training on it" if folds else "the dev examples"
+        over = (
+            f"{folds['examples']:,} examples, each predicted by a training on the other folds"
+            if folds
+            else "the dev examples"
+        )
         kept += f", {score:.4f} (95% interval {low:.4f} to {high:.4f}, over {over})"
     how = "kept" if folds or report["best"] in WITHOUT_TRAINING else f"best by {metric}"
     speed = f"; {report['tokens_per_second']:,.0f} tokens/s" if report["tokens_per_second"] else ""

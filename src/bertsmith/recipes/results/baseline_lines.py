@@ -74,6 +74,8 @@ def lines_of_baselines(report: Mapping[str, Any], run: str = "RUN") -> list[str]
         interval = f" (95% interval {between[0]:.4f} to {between[1]:.4f})" if between else ""
         part = 0 < baseline["train_examples"] < report["train_examples"]  # none, if it does not learn
         share = f", on {baseline['train_examples']:,} of the training examples" if part else ""
+        if report.get("cross_validation") and baseline["train_examples"]:
+            share = ", fitted to the other folds"
         took = counted(max(1, round(baseline["seconds"])), "second")
         role = "ceiling" if baseline["name"] in CEILINGS else "baseline"
         lines.append(f"{role}, {baseline['name']}: {metric} {baseline['scores'][metric]:.4f}{interval}{share}; {took}")
