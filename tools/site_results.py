@@ -117,7 +117,7 @@ TOPICS = (
                  lambda result: plain(result["cases"]["rows of natural length"]["tokens_per_second"]),
                  "a pre-training step of BERT-base on rows of natural length", "tokens per second")),
     Topic("pre-training", "Pre-training", """learning_speed ablations pretraining_corpora pretraining_gain
-          pretraining_ideas pretraining_recipe pretraining_shapes adaptation sequence_layers""",
+          pretraining_ideas pretraining_recipe pretraining_shapes adaptation own_text sequence_layers""",
           Figure("learning_speed_gutenberg_mini_60",
                  lambda result: plain({row["arm"]: row for row in result["rows"]}, "top5"),
                  "an hour of pre-training on novels: accuracy among the first five guesses", "top-5 accuracy")),

@@ -207,6 +207,7 @@ def test_without_a_way_a_new_model_is_trained_if_the_old_one_has_read_little(
     with monkeypatch.context() as patched:
         patched.setattr(preparation, "ENOUGH_WORDS", 2_000)
         lines = forecast_adaptation(base, [domain], steps=3, max_length=32, device="cpu").lines()
+        assert "gain: not measured for about that much text" in lines  # that of a new model
         (choice,) = [line for line in lines if line.startswith("choice: ")]
         assert "the model has read only 70 tokens" in choice
         assert "`bertsmith adapt MODEL TEXT --vocabulary keep --out RUN`" in choice
@@ -337,7 +338,9 @@ def test_a_sentence_encoder_is_adapted_and_told_to_be_trained_again(base: Path, 
     assert any(
         "is not a sentence encoder: train its vectors with `bertsmith finetune --task pairs`" in line for line in lines
     )
-    assert not any("note:" in line for line in forecast_adaptation(base, [domain], max_length=32, device="cpu").lines())
+    lines = forecast_adaptation(base, [domain], max_length=32, device="cpu").lines()
+    assert not any("note:" in line for line in lines)
+    assert "gain: not measured for this model; only for the starter and MiniLM" in lines
     make_static_vectors(base, tmp_path / "static")
     with pytest.raises(ConfigError, match="an encoder that reads its text in context"):
         adapt(tmp_path / "static", [domain], tmp_path / "run", **ONCE)

@@ -27,6 +27,7 @@ from bertsmith.text.tokenizers.vocabulary import CONTINUATION
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from bertsmith.text.vocabularies.report import TextFigures, vocabulary_report
 from bertsmith.text.vocabularies.word_counts import WordCounts
+from bertsmith.training.planning.gains import NEW_MODEL, gain_line
 from bertsmith.training.pretraining.fit import FEW_HELD_OUT
 
 LEAST_WORDS = 2_000
@@ -42,6 +43,7 @@ _ROWS, _TIMED = 8, 3
 class Forecast:
     """What is known before anything is trained."""
 
+    model: str  # its name
     documents: int
     words: int  # basic tokens of the text
     before: TextFigures  # how the vocabulary of the model splits the held-out text
@@ -87,6 +89,7 @@ class Forecast:
             + ("" if self.after is self.before else f"; afterwards {_in_words(self.after)}{added}"),
             f"a pass over the text takes about {duration(self.pass_seconds)} on this machine "
             f"({amount(self.tokens_per_second)} tokens/s){passes}",
+            gain_line(NEW_MODEL if self.settings.vocabulary == NEW else self.model, self.words),
             *self._choice(),
             *(f"note: {note}" for note in self.notes),
             *(f"advice: {line}" for line in self.advice()),

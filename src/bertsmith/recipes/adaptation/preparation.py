@@ -135,6 +135,7 @@ def _forecast(
     before = folder.require_tokenizer()
     figures = figures_of(before, text.held_out_words, "before")
     return Forecast(
+        model=folder.name,
         documents=text.documents,
         words=text.words,
         before=figures,

@@ -35,6 +35,7 @@ class RunPlan:
         available: bytes of memory for one process; 0 if unknown.
         work: the products of a step, by part; nothing if the architecture is not counted.
         seconds: by part of the run: steps, exchange, evaluations, checkpoints.
+        gain: whether pre-training on that much text is worth it for tasks of its domain, as far as it was measured.
     """
 
     parameters: int
@@ -51,6 +52,7 @@ class RunPlan:
     work: Work
     seconds: dict[str, float]
     notes: tuple[str, ...]
+    gain: str
     settings: PlanSettings
 
     @property
@@ -88,6 +90,7 @@ class RunPlan:
             f"{counted(ranks, 'process', 'processes')}" + ("" if self.price is None else f", price {self.price:,.2f}"),
             f"ends: {ending(seconds)}, if it starts now",
             f"time goes to: {shares(self.seconds)}",
+            self.gain,
         ]
         if self.work.total:
             lines.append(f"work of a step: {self.work.total / 1e12:.3g} TFLOP, {shares(vars(self.work))}")
@@ -113,6 +116,7 @@ class RunPlan:
             "rates": self.rates.to_dict(),
             "settings": to_dict(self.settings),
             "notes": list(self.notes),
+            "gain": self.gain.removeprefix("gain: "),
         }
 
 
