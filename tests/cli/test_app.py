@@ -285,7 +285,7 @@ def test_ctrl_c_while_waiting_for_stdin_leaves_no_traceback(vocabulary: Path) ->
     process.stdin.flush()
     assert process.stdout.readline() == b"the man\n"  # answers before stdin ends
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert b"Traceback" not in err
 

@@ -74,7 +74,7 @@ def test_ctrl_c_where_python_would_only_report_it_ends_the_command(where: str) -
         + f"import bertsmith.app.cli.app\n{body}bertsmith.app.cli.app.main = run\nmain()\n"
     )
     result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, input="\n", timeout=60
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, input="\n", timeout=120
     )
     assert (result.returncode, result.stderr) == (130, "")
 
@@ -87,5 +87,5 @@ def test_an_ignored_signal_stays_ignored(vocabulary: Path) -> None:
     )  # fmt: skip
     assert process.stdout.readline() == "started\n"
     process.send_signal(signal.SIGINT)
-    assert process.communicate("the man\n", timeout=60) == ("the man\n", "")
+    assert process.communicate("the man\n", timeout=120) == ("the man\n", "")
     assert process.returncode == 0

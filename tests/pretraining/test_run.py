@@ -203,7 +203,7 @@ def test_a_run_killed_in_the_middle_ends_with_the_same_bytes(corpus, straight, t
     """The second equality, on the whole command: kill -9 in the middle of an epoch, then --resume."""
     victim = started(corpus, tmp_path / "run", until=2)
     victim.kill()
-    victim.communicate(timeout=60)
+    victim.communicate(timeout=120)
     assert victim.returncode == -signal.SIGKILL, "it was alive when it was killed"
     assert_resumes_to(straight, corpus, tmp_path / "run")
 
@@ -322,7 +322,7 @@ def test_ctrl_c_writes_a_checkpoint_exits_with_130_and_resumes_to_the_same_bytes
     out = tmp_path / "run"
     victim = started(corpus, out, until=1)
     victim.send_signal(signal.SIGINT)
-    _, said = victim.communicate(timeout=60)
+    _, said = victim.communicate(timeout=120)
     assert victim.returncode == 130, said
     assert "Traceback" not in said
     trained = [line["step"] for line in read_json_lines(out / "metrics.jsonl") if line["kind"] == "train"]

@@ -136,7 +136,7 @@ def serve(
 
     async def run() -> Any:
         app = create_app(models, ServerSettings(**settings), *options)
-        async with asyncio.timeout(60), running(app) as client:
+        async with asyncio.timeout(240), running(app) as client:
             return await script(Client(app, state) if state else client)
 
     return asyncio.run(run())
@@ -151,7 +151,13 @@ def replies_to(models: Mapping[str, Any], *requests: tuple[str, Any], **settings
     return serve(models, script, **settings)
 
 
-async def until(condition: Any, seconds: float = 20) -> None:
+def sample(client: Client, name: str) -> float:
+    """The value of a metric of the server; 0 if it has none."""
+    lines = client.app.service.metrics.text().decode().splitlines()
+    return next((float(line.removeprefix(name)) for line in lines if line.startswith(f"{name} ")), 0.0)
+
+
+async def until(condition: Any, seconds: float = 120) -> None:
     """Waits until a condition is true."""
     async with asyncio.timeout(seconds):
         while not condition():

@@ -143,7 +143,7 @@ class FakeModel:
     def compute(self, ability: str, texts: Sequence[str]) -> np.ndarray:
         self.calls.append(list(texts))
         self.began.release()
-        assert self.let.wait(30), "somebody lets the model work"
+        assert self.let.wait(120), "somebody lets the model work"
         if self.one_by_one:
             self.let.clear()
         if "wrong" in texts:

@@ -20,7 +20,7 @@ from bertsmith.app.library.loading import load_models
 from bertsmith.app.server.queue import shared_encoder_of
 from bertsmith.base.core.errors import InputError
 from checkpoints.test_adapters import written
-from server.asgi import Client, serve
+from server.asgi import Client, sample, serve, until
 from tasks.architecture_samples import write_base_model
 
 # The precision of the weights' products decides the last digits: fp32, in another order of the sums.
@@ -188,7 +188,7 @@ def test_requests_that_name_different_adapters_are_one_batch(tmp_path: Path) -> 
 
     def wait(module: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
         rows.append(inputs[0].num_rows)
-        assert let.wait(30)
+        assert let.wait(120)
 
     shared.encoder.register_forward_pre_hook(wait)  # type: ignore[union-attr]
 
@@ -205,7 +205,7 @@ def test_requests_that_name_different_adapters_are_one_batch(tmp_path: Path) -> 
                 ("tags", "/v1/embeddings", {"input": "a dog"}),
             )
         ]
-        await asyncio.sleep(0.1)
+        await until(lambda: sum(sample(client, f'bertsmith_waiting_texts{{model="{name}"}}') for name in paths) == 9)
         let.set()
         return [await each for each in asked]
 

@@ -285,14 +285,14 @@ def test_an_index_is_searched_while_rows_are_added(folder: Path, monkeypatch: py
 
     def slow(*arguments: Any) -> Any:
         begun.set()
-        assert may_end.wait(30), "the search ends"
+        assert may_end.wait(120), "the search ends"
         return write(*arguments)
 
     monkeypatch.setattr(parts, "with_vectors", slow)
 
     async def script(client: Client) -> list[Reply]:
         adding = asyncio.ensure_future(change(client, "/index/add", {"rows": [{"id": "new", "text": "anna"}]}))
-        await asyncio.to_thread(begun.wait, 30)
+        await asyncio.to_thread(begun.wait, 120)
         before = await client.post("/search", {"query": "anna"})
         may_end.set()
         return [before, await adding, await client.post("/search", {"query": "anna"})]
@@ -311,7 +311,7 @@ def test_many_small_additions_are_compacted_while_requests_are_answered(
     def slow(written: Path, *arguments: Any) -> Any:
         if written.name == building.COMPACTING:
             begun.set()
-            assert may_end.wait(30), "the requests are answered"
+            assert may_end.wait(120), "the requests are answered"
         return write(written, *arguments)
 
     def slow_join(*arguments: Any) -> Any:
@@ -326,7 +326,7 @@ def test_many_small_additions_are_compacted_while_requests_are_answered(
 
     async def script(client: Client) -> list[Reply]:
         replies = [await change(client, "/index/add", row(number)) for number in range(8)]
-        await asyncio.to_thread(begun.wait, 30)
+        await asyncio.to_thread(begun.wait, 120)
         replies += [
             await client.post("/search", {"query": "anna", "top": 100}),
             await change(client, "/index/add", row(8)),
@@ -382,7 +382,7 @@ def test_a_compaction_that_fails_is_logged_and_changes_nothing(
     async def script(client: Client) -> list[Reply]:
         rows = [{"rows": [{"id": f"n{number}", "text": "anna", "year": 1}]} for number in range(7)]
         replies = [await change(client, "/index/add", body) for body in rows]
-        await asyncio.to_thread(failed.wait, 30)
+        await asyncio.to_thread(failed.wait, 120)
         while (folder / building.COMPACTING).exists():
             await asyncio.sleep(0.01)
         return [*replies, await client.post("/search", {"query": "anna", "top": 100})]

@@ -53,7 +53,7 @@ def post(url: str, body: Mapping[str, Any]) -> int:
     """The status of a reply; raises HTTPError for a refusal."""
     data = json.dumps({key: value for key, value in body.items() if key != "model"}).encode()
     request = urllib.request.Request(url, data, {"content-type": "application/json", "authorization": f"Bearer {KEY}"})
-    with urllib.request.urlopen(request, timeout=60) as reply:
+    with urllib.request.urlopen(request, timeout=120) as reply:
         return int(reply.status)
 
 

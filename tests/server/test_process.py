@@ -33,7 +33,7 @@ class Server(NamedTuple):
     port: int
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         with contextlib.closing(connection):
             data = None if body is None else json.dumps(body)
             connection.request(method, path, data, {"content-type": "application/json", **headers})
@@ -43,7 +43,7 @@ class Server(NamedTuple):
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         """The exit code after a signal, and what was written to stderr meanwhile."""
         self.process.send_signal(number)
-        err = self.process.communicate(timeout=60)[1]
+        err = self.process.communicate(timeout=120)[1]
         return self.process.returncode, err.decode()
 
 
@@ -124,7 +124,7 @@ def test_ten_megabytes_are_refused_with_a_reply(server: Server) -> None:
 
 
 def test_a_body_in_chunks_is_read(server: Server) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
     with contextlib.closing(connection):
         parts = [b'{"texts": ["the ', b'[MASK] film"]}']
         connection.request("POST", "/fill", iter(parts), {"content-type": "application/json"}, encode_chunked=True)
@@ -142,7 +142,7 @@ def test_a_body_in_chunks_is_read(server: Server) -> None:
     ],
 )
 def test_what_is_not_http_is_refused(server: Server, sent: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=120) as connection:
         connection.sendall(sent)
         assert connection.recv(100).startswith(b"HTTP/1.1 40")
     assert server.ask("GET", "/health")[0] == 200
@@ -152,14 +152,14 @@ def test_what_is_not_http_is_refused(server: Server, sent: bytes) -> None:
     "sent", [b"", b"POST /fill HT", b"POST /fill HTTP/1.1\r\nhost: localhost\r\ncontent-type: a\r\n"]
 )
 def test_an_unfinished_request_is_disconnected(server: Server, sent: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=120) as connection:
         connection.sendall(sent)
         assert connection.recv(100) == b""
 
 
 def test_an_unfinished_body_gets_a_reply(server: Server) -> None:
     head = b"POST /fill HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=120) as connection:
         connection.sendall(head + b'{"texts":')
         reply = connection.recv(10_000)
         assert reply.startswith(b"HTTP/1.1 408")
@@ -245,7 +245,7 @@ def test_a_client_that_is_gone_is_still_noticed(paths: dict[str, Path]) -> None:
     with started("--model", paths["novels"], "--batch-tokens", "1") as server:
         body = json.dumps({"model": "novels", "input": ["the film was good " * 10] * 2000}).encode()
         head = b"POST /v1/embeddings HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=120) as connection:
             connection.sendall(head + b"content-length: %d\r\n\r\n%s" % (len(body), body))
             _until(lambda: _metric(server, "bertsmith_waiting_texts") > 0)
         _until(lambda: _metric(server, 'bertsmith_dropped_requests_total{model="novels"') == 1)
@@ -254,7 +254,7 @@ def test_a_client_that_is_gone_is_still_noticed(paths: dict[str, Path]) -> None:
 def _everything(server: Server, *sent: bytes, half_close: bool = False) -> bytes:
     """All bytes that the server sends until it closes the connection; what it is sent arrives in parts."""
     result = b""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=120) as connection:
         for number, part in enumerate(sent):
             time.sleep(0.01 * (number > 0))
             connection.sendall(part)
@@ -274,7 +274,7 @@ def test_a_client_that_never_reads_is_disconnected_and_affects_no_other(server: 
     )
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.settimeout(30)
+        connection.settimeout(120)
         connection.connect(("127.0.0.1", server.port))
         connection.sendall(head.encode() + b"\r\n\r\n" + body)
         mine = connection.getsockname()[1]
@@ -290,7 +290,7 @@ def test_a_client_that_reads_too_slowly_is_disconnected_and_does_not_fill_the_lo
     with started("--model", paths["novels"], *limits) as server:
         with socket.socket() as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
-            connection.settimeout(30)
+            connection.settimeout(120)
             connection.connect(("127.0.0.1", server.port))
             connection.sendall(head.encode() + b"content-type: application/json\r\n\r\n" + body)
             result = connection.recv(16_384)
@@ -315,7 +315,7 @@ def _unread_bytes(port: int, client: int) -> int:
 
 
 def _until(condition: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 30
+    ends = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < ends
         time.sleep(0.02)
@@ -324,7 +324,7 @@ def _until(condition: Callable[[], bool]) -> None:
 def test_an_excess_connection_is_refused_and_the_others_continue(paths: dict[str, Path]) -> None:
     with started("--model", paths["novels"], "--max-connections", "2") as server, contextlib.ExitStack() as stack:
         first, second, third = (
-            stack.enter_context(contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)))
+            stack.enter_context(contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)))
             for _ in range(3)
         )
         assert _fill(first) == _fill(second) == 200
@@ -355,7 +355,7 @@ def _fill(connection: http.client.HTTPConnection) -> int:
 def test_idle_connections_are_limited_and_do_not_block_others(paths: dict[str, Path]) -> None:
     with started("--model", paths["novels"], "--max-connections", "4") as server, contextlib.ExitStack() as stack:
         silent = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30)) for _ in range(12)
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=120)) for _ in range(12)
         ]
         _until(lambda: _metric(server, 'bertsmith_refused_connections_total{how="aborted"}') >= 12 - 4 - 1)
         assert _metric(server, "bertsmith_connections ") <= 6
@@ -375,7 +375,7 @@ def test_sigterm_under_load_loses_no_accepted_request(paths: dict[str, Path]) ->
     with started("--model", paths["novels"], "--batch-tokens", "64") as server:
 
         def client(number: int) -> None:
-            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
             body = json.dumps({"input": [f"the film {number}", "a plot"] * 4})
             while number not in told:
                 try:
@@ -426,14 +426,14 @@ def test_clients_cannot_fill_the_log(paths: dict[str, Path]) -> None:
     with started("--model", paths["novels"]) as server:
         upgrade = b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
         for request, status in ((upgrade, b"200"), (b"no HTTP\r\n\r\n", b"400"), (b"\x16\x03\x01\x02", b"400")):
-            with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+            with socket.create_connection(("127.0.0.1", server.port), timeout=120) as connection:
                 connection.sendall(request)
                 assert connection.recv(100).startswith(b"HTTP/1.1 " + status)
         assert server.end() == (0, "")
 
 
 def _metric(server: Server, name: str) -> float:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
     with contextlib.closing(connection):
         connection.request("GET", "/metrics")
         text = connection.getresponse().read().decode()
@@ -470,7 +470,7 @@ def test_more_clients_than_descriptors_leave_health_and_the_log_alone(paths: dic
     with started("--model", paths["novels"], "--max-connections", "200", limits=limited) as server:
         with contextlib.ExitStack() as stack:
             for _ in range(1200):
-                stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+                stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=120))
             assert server.ask("GET", "/health") == (200, {"status": "ok"})
         code, err = server.end()
     assert code == 0

@@ -102,7 +102,7 @@ def answered_elsewhere() -> Iterator[Elsewhere]:
 
         yield answers
         questions.close()
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=120) == 0
 
 
 def test_the_samples_cover_every_kind_of_task() -> None:

@@ -23,7 +23,7 @@ class _LanesWorkload(ToyWorkload):
     def loss(self, model, micro_batch):
         self.seen.append(threading.current_thread().name)
         if self.hold and torch.equal(micro_batch[0][0], self.plan(0, 0, 1).micro_batches[0][0][0]):
-            assert self.others.acquire(timeout=60)
+            assert self.others.acquire(timeout=120)
         result = super().loss(model, micro_batch)
         self.others.release()
         return result

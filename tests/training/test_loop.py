@@ -188,7 +188,7 @@ def test_the_next_step_is_planned_while_this_one_is_computed(tmp_path):
             return super().plan(step, rank, world)
 
         def loss(self, model, micro_batch):
-            self.met = [*getattr(self, "met", []), self.planned.wait(timeout=60)]
+            self.met = [*getattr(self, "met", []), self.planned.wait(timeout=120)]
             return super().loss(model, micro_batch)
 
     workload = Meets()
