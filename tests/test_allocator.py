@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from bertsmith.base.machine import allocator, runtime
-from bertsmith.base.machine.allocator import KeptMemory, keep_freed_memory, own_bytes
+from bertsmith.base.machine.allocator import KeptMemory, keep_freed_memory, own_bytes, return_freed_memory
 from bertsmith.models.products import prepared
 
 BYTES, PAGE = 64 * 2**20, resource.getpagesize()
@@ -97,6 +97,26 @@ def test_without_glibc_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
     with KeptMemory() as memory:
         memory.check()
+    return_freed_memory()
+
+
+def freed_pages_between_others_are_returned() -> None:
+    size, count = 16 * PAGE, 1024
+    addresses = [LIBRARY.malloc(size) for _ in range(count)]
+    for address in addresses:
+        LIBRARY.memset(address, 1, size)
+    for address in addresses[::2]:
+        LIBRARY.free(address)
+    freed = own_bytes()
+    return_freed_memory()
+    assert freed - own_bytes() > size * count / 4
+    for address in addresses[1::2]:
+        LIBRARY.free(address)
+
+
+@glibc_only
+def test_freed_pages_between_others_are_returned() -> None:
+    in_a_new_process("freed_pages_between_others_are_returned()")
 
 
 def pages_of_a_file_do_not_count(path: Path) -> None:

@@ -1,5 +1,6 @@
 """The server process: the command, well-behaved and other clients, and shutdown without lost requests."""
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -14,9 +15,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import pytest
+import uvicorn
 
+from bertsmith.app.server import process as server_process
 from bertsmith.base.machine.runtime import BATCH_TOLERANCE
 from server.models import write_models
 from written_files import file_with
@@ -505,3 +509,16 @@ def test_a_server_that_cannot_start_is_refused_before_its_models_are_loaded(tmp_
             result = run("--model", tmp_path / "absent", option, value)
             assert (result.returncode, result.stderr.count("\n")) == (1, 1)
             assert expected in result.stderr
+
+
+def test_freed_memory_is_returned_twice_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    returns: list[int] = []
+    monkeypatch.setattr(server_process, "return_freed_memory", lambda: returns.append(1))
+    server = server_process._Server(uvicorn.Config(Mock()), Mock(), "")
+
+    async def minute() -> None:
+        for tick in range(600):
+            await server.on_tick(tick)
+
+    asyncio.run(minute())
+    assert len(returns) == 2

@@ -39,6 +39,7 @@ from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.parameters import ComputeSettings
 from bertsmith.base.core.progress import tell, warn
 from bertsmith.base.core.settings import require
+from bertsmith.base.machine.allocator import return_freed_memory
 from bertsmith.base.storage.files import FileState, file_state
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 _KEEP_ALIVE = 75  # seconds; longer than clients keep a connection open, so that the client closes it
 _TICKS_A_SECOND = 10  # of uvicorn
+_SECONDS_BETWEEN_RETURNS = 30  # of freed memory to the kernel
 _SHORTEST_KEY = 16
 
 
@@ -247,6 +249,8 @@ class _Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         if counter % _TICKS_A_SECOND == 0:
             self._hang_up_on_silence()
+        if counter % (_TICKS_A_SECOND * _SECONDS_BETWEEN_RETURNS) == 0:
+            await asyncio.to_thread(return_freed_memory)
         is_over = self._closing_time is not None and time.monotonic() >= self._closing_time
         return await super().on_tick(counter) or is_over
 
