@@ -346,6 +346,39 @@ def test_many_small_additions_are_compacted_while_requests_are_answered(
     assert (manifest.rows, len(manifest.segments) < 4) == (12, True)
 
 
+def test_a_change_after_a_reload_waits_for_the_compaction_of_the_index_before_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+    join = building._joined
+
+    def slow(*arguments: Any) -> Any:
+        begun.set()
+        assert may_end.wait(30), "a change has arrived"
+        return join(*arguments)
+
+    monkeypatch.setattr(building, "_joined", slow)
+
+    def loaded(*_: Any) -> Any:
+        return load_indexes([str(folder)], {}, is_changed=True, device="cpu")
+
+    async def run() -> list[int]:
+        app = create_app(loaded(), ServerSettings(), KEY, None, KEY, loaded)
+        async with asyncio.timeout(60), running(app) as client:
+            rows = [{"rows": [{"id": f"n{number}", "text": "anna", "year": 1}]} for number in range(8)]
+            replies = [await change(client, "/index/add", body) for body in rows[:7]]
+            await asyncio.to_thread(begun.wait, 30)
+            replies.append(await change(client, "/reload", {}))
+            adding = asyncio.ensure_future(change(client, "/index/add", rows[7]))
+            await asyncio.sleep(0.1)
+            may_end.set()
+            return [reply.status for reply in (*replies, await adding)]
+
+    assert asyncio.run(run()) == [200] * 9
+    end_compactions()
+    assert Manifest.read(folder).rows == 13
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_nothing_of_the_index_before_a_change_stays_open(folder: Path) -> None:
     async def script(client: Client) -> None:

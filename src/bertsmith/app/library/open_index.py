@@ -120,7 +120,7 @@ class OpenIndex:
         self._passages = {kind: self._with_prompt(kind, each) for kind, each in embedders.items()}
         self._reads = _reading_kind(embedders)
         self._reading = Reading(None, self._queries[self._reads], ("embed",))
-        self._writing = threading.Lock()
+        self._writing = _writing(folder.resolve())
         self._compaction: threading.Thread | None = None
 
     def _with_prompt(self, kind: str, embedder: Embedder) -> Embedder:
@@ -362,6 +362,12 @@ def open_index(
     return ModelWithRecords(
         texts, RecordModel(name=name, task=SEARCH, table=table, hooked=texts.hooked, device=texts.device)
     )
+
+
+@functools.cache
+def _writing(folder: Path) -> threading.Lock:
+    """The lock that changes of a folder wait for, in this process: after a reload, an earlier index may be compacting."""
+    return threading.Lock()
 
 
 def _reading_kind(kinds: Container[str]) -> str:
