@@ -1,5 +1,8 @@
 """Requests as the clients of other servers send them get answers in the form that these clients read."""
 
+import base64
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,10 @@ from server.threads import in_a_thread
 
 QUERY, TEXTS = "who was in rome", ["anna was in rome", "the plot was awful", "a great film"]
 KEY = "a key of this server"
+# What clients sent to a socket that recorded it, with models, queries and texts of this file.
+RECORDED = [
+    json.loads(line) for line in Path(__file__).with_name("recorded_requests.jsonl").read_text("utf-8").splitlines()
+]
 
 
 def ask(models: dict[str, Model], path: str, body: dict[str, Any], **settings: Any) -> Reply:
@@ -92,6 +99,36 @@ def test_cohere_and_jina_get_results(models: dict[str, Model], path: str, versio
     assert (reply["usage"]["total_tokens"], reply["model"]) == (tokens, "pairs")
 
 
+@pytest.mark.parametrize("recorded", RECORDED, ids=lambda recorded: f"{recorded['client']}, {recorded['path']}")
+def test_a_recorded_request_is_answered_as_its_client_reads_it(
+    models: dict[str, Model], recorded: dict[str, Any]
+) -> None:
+    async def script(client: Client) -> Reply:
+        return await client.send("POST", recorded["path"], [recorded["body"].encode()], recorded["headers"])
+
+    body = json.loads(recorded["body"])
+    name = "pairs" if "query" in body else "sentences"
+    reply = serve({name: models[name]}, script)
+    assert reply.status == 200, reply.error
+    if "query" in body:
+        library = models[name].rerank(QUERY, TEXTS)
+        order = sorted(range(3), key=lambda index: -library[index])[: body.get("top_n")]
+        results, score = (reply.json, "score") if "texts" in body else (reply.json["results"], "relevance_score")
+        assert [result["index"] for result in results] == order
+        near([result[score] for result in results], [library[index] for index in order])
+        return
+    texts = body.get("input", body.get("inputs"))
+    texts = [texts] if isinstance(texts, str) else texts
+    vectors = models[name].embed(texts, normalize=True, prompt=body.get("prompt_name"))
+    if "input" not in body:
+        near(reply.json, vectors)
+        return
+    sent = [each["embedding"] for each in reply.json["data"]]
+    if body["encoding_format"] == "base64":
+        sent = [np.frombuffer(base64.b64decode(each), "<f4") for each in sent]
+    near(sent, unit(vectors[:, : body.get("dimensions")]))
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status", "message"),
     [
@@ -106,7 +143,7 @@ def test_cohere_and_jina_get_results(models: dict[str, Model], path: str, versio
         ("/v1/rerank", {"query": "a", "documents": [{"title": "b"}]}, 422, "documents.0: expected the key 'text'"),
         ("/v1/rerank", {"query": "a", "documents": ["b"], "rank_fields": ["title"]}, 422, "expected 'text'"),
         ("/v1/rerank", {"query": "a", "documents": ["b"], "max_chunks_per_doc": 9}, 422, "max_chunks_per_doc: "),
-        ("/v2/rerank", {"query": "a", "documents": ["b"], "max_tokens_per_doc": 99}, 422, "max_tokens_per_doc: "),
+        ("/v2/rerank", {"query": "a", "documents": ["b"], "max_tokens_per_doc": 9}, 422, "model truncates; found 9"),
         ("/v2/rerank", {"query": "a", "documents": ["b"], "top_n": 0}, 422, "top_n: expected at least 1"),
         ("/v1/rerank", {"query": "a", "documents": ["b"], "model": "rerank-v3.5"}, 404, "no model 'rerank-v3.5'"),
     ],

@@ -41,7 +41,9 @@ class DocumentsAsked(Asked):
         default=None, description="of objects, only `text` is read"
     )
     max_chunks_per_doc: Literal[1] | None = Field(default=None, description="not supported: documents are truncated")
-    max_tokens_per_doc: None = Field(default=None, description="not supported: the model has a limit")
+    max_tokens_per_doc: Annotated[int | None, Field(ge=1)] = Field(
+        default=None, description="as many as the model reads, which truncates documents, or more"
+    )
     return_embeddings: Literal[False] | None = Field(default=None, description="not supported")
 
 

@@ -55,6 +55,10 @@ async def rerank_documents_again(service: Service, request: Request, body: schem
 async def _ranked(
     service: Service, request: Request, body: schemas.DocumentsAsked, *, version: str, repeats: bool
 ) -> Listed:
+    least, most = service.hosts.find(body.model, "rerank")[0].model.max_length, body.max_tokens_per_doc
+    if most is not None and most < least:
+        sentence = f"expected at least {least:,}, where the model truncates; found {most:,}; leave it out"
+        raise RefusalError(422, f"max_tokens_per_doc: {sentence}")
     passages = [document if isinstance(document, str) else document.text for document in body.documents]
     asked = RerankAsked(model=body.model, query=body.query, passages=passages, top=body.top_n, return_text=repeats)
     reply = await rerank(service, request, asked)
