@@ -366,7 +366,7 @@ def open_index(
 
 @functools.cache
 def _writing(folder: Path) -> threading.Lock:
-    """The lock that changes of a folder wait for, in this process: after a reload, an earlier index may be compacting."""
+    """The lock of the changes of a folder in this process; after a reload, an earlier index may be compacting."""
     return threading.Lock()
 
 
