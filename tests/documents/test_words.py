@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bertsmith.text.documents import words
 from bertsmith.text.documents.parsing import TextBlock, parse, parse_lines
 from bertsmith.text.documents.words import count_files
 from bertsmith.text.tokenizers.normalize import TextRules
@@ -33,6 +34,17 @@ def test_the_counts_of_files_are_those_of_their_texts_and_add_up(tmp_path: Path)
     assert dict(counts.total) == dict(count_words(TEXTS))
     assert counts.total.num_sources == len(TEXTS)
     assert counts.total["it"] == sum(words.get("it", 0) for words in counts.files.values())
+
+
+def test_rare_words_that_are_dropped_are_said_and_are_in_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(words, "MOST_WORDS", 4)
+    counts = count_files(files(tmp_path), TextRules())
+    assert counts.total["dog"] == 4
+    assert set(counts.files) > {words.FURTHER_FILES}
+    assert all(set(of_file) <= set(counts.total) for of_file in counts.files.values())
+    assert [note for note in counts.notes if "rare ones were dropped" in note] != []
 
 
 def test_a_word_of_several_files_is_split_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

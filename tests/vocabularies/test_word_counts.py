@@ -77,6 +77,36 @@ def test_parts_add_up_to_the_whole() -> None:
     assert dict(counter.part()) == {}
 
 
+@given(st.lists(st.tuples(st.lists(st.sampled_from("abcdefgh"), max_size=12), st.booleans()), max_size=12))
+def test_a_counter_with_a_limit_drops_rare_words_and_none_of_a_part(sources: list[tuple[list[str], bool]]) -> None:
+    counter, parts, since = WordCounter(threads=1, most_words=3), [], Counter()
+    for words, ends_part in sources:
+        counter.add([" ".join(words)])
+        counter.end_source()
+        since.update(words)
+        if ends_part:
+            parts.append((counter.part(), since))
+            since = Counter()
+    counts, exact = counter.counts, Counter(word for words, _ in sources for word in words)
+    assert counts.total + counter.dropped == exact.total()
+    assert all(count <= exact[word] for word, count in counts.items())
+    for part, words in parts:
+        assert set(part) <= set(counts)
+        assert all(part[word] == words[word] for word in part if len(words) <= 3)
+        assert [counts.words[place] for place in part.places_in(counts)] == list(part)
+
+
+def test_of_too_many_words_the_frequent_ones_are_kept() -> None:
+    counter = WordCounter(most_words=100)
+    for number in range(50):
+        counter.add([" ".join(["often", "again", *(f"rare{number}x{other}" for other in range(40))])])
+        counter.end_source()
+    counts = counter.counts
+    assert (counts["often"], counts["again"]) == (50, 50)
+    assert len(counts) <= 102
+    assert counter.dropped == 50 * 42 - counts.total > 0
+
+
 def test_many_small_texts_are_one_source() -> None:
     counter = WordCounter()
     for _ in range(500):

@@ -12,7 +12,8 @@ from bertsmith.text.documents.sources import total_bytes
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.vocabularies.word_counts import WordCounter, WordCounts
 
-# Each file has a line of its own in the report, up to this many files or distinct words in memory.
+# Each file has a line of its own in the report, up to this many files or distinct words in memory. Of the words of
+# further files, at most as many are counted; a vocabulary is learned from far fewer.
 MOST_FILES = 100
 MOST_WORDS = 2_000_000
 FURTHER_FILES = "further files"
@@ -45,7 +46,7 @@ def count_files(paths: Sequence[Path], rules: TextRules, reading: ReadingSetting
     """The word counts of files, together and one by one."""
     settings = by_lines(reading)
     total = total_bytes(paths)
-    read, counter, by_file = ReadReport(), WordCounter(rules), CountedFiles()
+    read, counter, by_file = ReadReport(), WordCounter(rules, most_words=MOST_WORDS), CountedFiles()
     with Progress("counting words", total or None, "bytes") as progress:
         for item in read_blocks(paths, settings):
             if isinstance(item, TextBlock):
@@ -60,7 +61,14 @@ def count_files(paths: Sequence[Path], rules: TextRules, reading: ReadingSetting
                 by_file.add(item.name, counter.part())
     if by_file.is_full and len(further := counter.part()):
         by_file.files[FURTHER_FILES] = further
-    return FileCounts(counter.counts, by_file.files, read.notes)
+    counts, notes = counter.counts, [*read.notes]
+    if counter.dropped:
+        share = counter.dropped / (counter.dropped + counts.total)
+        notes.append(
+            f"more than {MOST_WORDS:,} distinct words at a time are not kept in memory, so rare ones were dropped, which "
+            f"are {share:.2%} of all words of the text"
+        )
+    return FileCounts(counts, by_file.files, notes)
 
 
 def by_lines(reading: ReadingSettings | None) -> ReadingSettings:

@@ -2,7 +2,7 @@
 
 Words are basic tokens (`normalize.py`). Texts are read once, in blocks of bytes that several threads split into units
 (`units.py`); each distinct unit is converted to words once. Memory grows with the number of distinct words, not with
-the text.
+the text, and a counter may drop rare ones to bound it.
 
 Each word has a count and the number of *sources* in which it occurs: stretches of about a megabyte of text. A name that
 one novel repeats three hundred times says less about new text than a word that thirty novels use ten times each.
@@ -158,9 +158,18 @@ class WordCounter:
 
     Texts are grouped into sources in the order in which they are added; calling `end_source` at the end of each file
     makes the counts independent of the order of the files.
+
+    Args:
+        most_words: the most distinct words since the last call of `part`. When there are more, the rarer half of them
+            is dropped; one that occurs again counts from then on. None: no limit.
+
+    Attributes:
+        dropped: how often the words that were dropped had occurred.
     """
 
-    def __init__(self, rules: TextRules | None = None, *, threads: int | None = None) -> None:
+    def __init__(
+        self, rules: TextRules | None = None, *, threads: int | None = None, most_words: int | None = None
+    ) -> None:
         self.rules = rules if rules is not None else TextRules()
         self._threads = threads or available_cores()
         keep_freed_memory()
@@ -174,6 +183,9 @@ class WordCounter:
         self._num_sources = 0
         self._chunks = 0
         self._before = (self._columns.copy(), 0, 0)
+        self._most_words = most_words
+        self._num_returned = 0  # words that counts which were returned refer to
+        self.dropped = 0
 
     def add(self, texts: Iterable[str]) -> None:
         """Counts the words of `texts`; no word spans two texts."""
@@ -211,6 +223,7 @@ class WordCounter:
 
     def _counts(self, met: Integers, columns: Integers, num_sources: int, chunks: int) -> WordCounts:
         counts, sources, spread = columns
+        self._num_returned = len(self._units.words)
         return WordCounts(ChosenWords(self._units.words, met), counts, sources, spread, num_sources, chunks)
 
     def _count_pending(self) -> None:
@@ -259,6 +272,20 @@ class WordCounter:
         self._columns[:, met] += (per_word[met], np.ones_like(met), spread)
         self._num_sources += 1
         self._chunks += sum(part.chunks for part in parts)
+        if self._most_words is not None and num_words - self._num_returned > self._most_words:
+            self._drop_rare_words(self._most_words // 2)
+
+    def _drop_rare_words(self, most: int) -> None:
+        """Drops words that were not returned yet, by their counts, until at most this many of them are left."""
+        first = self._num_returned
+        columns = self._columns[:, first : len(self._units.words)]
+        highest_dropped = np.sort(columns[0])[-most - 1]
+        kept = np.flatnonzero(columns[0] > highest_dropped)
+        self.dropped += int(columns[0].sum() - columns[0, kept].sum())
+        self._columns = _padded(np.hstack([self._columns[:, :first], columns[:, kept]]), self._columns.shape[1])
+        words = self._units.words
+        words[first:] = [words[first + place] for place in kept.tolist()]  # in place: returned counts refer to the list
+        self._units = _Units(self.rules, words)
 
 
 def count_words(texts: Iterable[str], rules: TextRules | None = None, *, threads: int | None = None) -> WordCounts:
@@ -278,12 +305,16 @@ class _Counted(NamedTuple):
 
 
 class _Units:
-    """Numbers for units, and the words of each unit."""
+    """Numbers for units, and the words of each unit.
 
-    def __init__(self, rules: TextRules) -> None:
-        self.words: list[str] = []
+    Args:
+        words: those that have a number already.
+    """
+
+    def __init__(self, rules: TextRules, words: list[str] | None = None) -> None:
+        self.words = [] if words is None else words
         self._rules = rules
-        self._places: dict[str, int] = {}
+        self._places = {word: number for number, word in enumerate(self.words)}
         self._tables = [KeyTable(width) for width in _WIDTHS]
         # The words of unit u are `_flat[_ends[u]:_ends[u + 1]]`.
         self._flat = array("q")
