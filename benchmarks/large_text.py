@@ -2,10 +2,10 @@
 
     python benchmarks/large_text.py --text DIR --vocab vocab.txt --work DIR [--gigabytes 1 10] [--workers 1]
 
-The text is made from the files of a folder: their lines in another order in each copy, with a made-up word in every
-line, so that lines differ and new words do not end. The rank of a made-up word is drawn log-uniformly from 10 million:
-a few are frequent, most occur once, and 10 GB have millions of distinct words, as text of the web has. A document has
-40 lines.
+The text is made from the files of a folder: groups of eight lines in another order in each copy, with a made-up word in
+front of each, so that new sentences and new words do not end. The rank of a made-up word is drawn log-uniformly from
+10 million: a few are frequent, most occur once, and 10 GB have millions of distinct words, as text of the web has. A
+document has five groups.
 
 Each command is a process of its own. Memory is that of the process and its workers together, looked at twice a second:
 `private` leaves out the pages of files, such as the shards that `corpus` maps to check them, which the system can take
@@ -26,42 +26,48 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from cluster_throughput import processes
 from harness import RESULTS, machine, machine_label, write_result
 
 from bertsmith.base.storage.files import read_json
 
 RANKS = 10_000_000  # of made-up words
-LINES = 40  # of a document
-FILE_BYTES = 100_000_000
+LINES, GROUPS = 8, 5  # of a group, of a document
 SIZE = 30522
+_LETTERS = 8
+_WORDS = 26**_LETTERS
 
 
 def write_text(folder: Path, out: Path, num_bytes: float) -> None:
-    """Writes files of about 100 MB, made of the lines of the text files of a folder."""
-    texts = [path.read_bytes() for path in sorted(folder.rglob("*.txt"))]
-    lines = [line for text in texts for line in text.split(b"\n") if b" " in line]
-    written = number = 0
-    rng = np.random.default_rng(0)
+    """Writes files of this size in all, each with the lines of all text files of a folder."""
+    lines = [line for path in sorted(folder.rglob("*.txt")) for line in path.read_bytes().split(b"\n") if b" " in line]
+    groups = [b"\n".join(lines[start : start + LINES]) for start in range(0, len(lines), LINES)]
+    rng, written, number = np.random.default_rng(0), 0, 0
     while written < num_bytes:
+        order = rng.permutation(len(groups)).tolist()
+        words = made_up(np.exp(rng.random(len(groups)) * np.log(RANKS)).astype(np.int64))
         with open(out / f"{number:04}.txt", "wb") as file:
-            while file.tell() < min(FILE_BYTES, num_bytes - written):
-                ranks = np.exp(rng.random(LINES) * np.log(RANKS)).astype(np.int64).tolist()
-                chosen = rng.integers(len(lines), size=LINES).tolist()
-                document = (with_word(lines[at], rank) for at, rank in zip(chosen, ranks, strict=True))
-                file.write(b"\n".join(document) + b"\n\n")
+            for at, (group, word) in enumerate(zip(order, words, strict=True)):
+                file.write(b"%b %b\n%b" % (word, groups[group], b"" if (at + 1) % GROUPS else b"\n"))
+                if file.tell() + written >= num_bytes:
+                    break
             written += file.tell()
         number += 1
 
 
-def with_word(line: bytes, rank: int) -> bytes:
-    """The line with a made-up word after its first one."""
-    letters, rest = [], rank * 2_654_435_761 % 2**40  # spread over words of about eight letters, one for each rank
-    while rest:
-        rest, letter = divmod(rest, 26)
-        letters.append(97 + letter)
-    first, _, others = line.partition(b" ")
-    return b" ".join((first, bytes(letters), others))
+def made_up(ranks: npt.NDArray[np.int64]) -> list[bytes]:
+    """A word of eight letters for each rank, another one for every rank."""
+    numbers = ranks * 2_654_435_761 % _WORDS
+    letters = (numbers[:, None] // 26 ** np.arange(_LETTERS) % 26 + ord("a")).astype(np.uint8)
+    words: list[bytes] = letters.view(f"S{_LETTERS}")[:, 0].tolist()
+    return words
+
+
+def first_files(folder: Path, num_bytes: float) -> list[Path]:
+    """The first files of the text, as many as have about this size."""
+    files = sorted(folder.iterdir())
+    return files[: max(1, round(num_bytes / files[0].stat().st_size))]
 
 
 def run(arguments: list[str]) -> dict[str, Any]:
@@ -112,7 +118,7 @@ def main() -> None:
         write_text(arguments.text, text, max(arguments.gigabytes) * 1e9)
     name = f"large_text_{machine_label(described)}"
     for gigabytes, command in itertools.product(arguments.gigabytes, arguments.commands):
-        files = sorted(text.iterdir())[: max(1, round(gigabytes * 1e9 / FILE_BYTES))]
+        files = first_files(text, gigabytes * 1e9)
         size, out = sum(path.stat().st_size for path in files), arguments.work / command
         options = {
             "vocab": ["--size", str(SIZE)],
