@@ -88,6 +88,7 @@ class OursOnnx(Ours):
     engine = "ours-onnx"
     packages = ("onnxruntime", "onnx")
     precisions = ("fp32", "int8")
+    can_be_limited = False
 
     def __init__(self, files: ModelFiles, precision: str, threads: int) -> None:
         System.__init__(self, files, precision, threads)
@@ -174,6 +175,7 @@ class OnnxRuntime(System):
     engine = "onnxruntime"
     packages = ("onnxruntime", "onnx")
     precisions = ("fp32", "int8")
+    can_be_limited = False
 
     def __init__(
         self,

@@ -16,6 +16,10 @@ all vectors are compared with ours in fp32: the largest difference must be at mo
 least `--bound` in bf16 and int8. A system that is not installed, not supported by this processor or not equal is left
 out, and the result says why.
 
+With another processor imitated (`ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2
+CT2_FORCE_CPU_ISA=AVX2`), the result names the limits and has a name of its own. ONNX Runtime cannot be limited and is
+left out. OpenVINO and CTranslate2 follow oneDNN in their products; the norms of OpenVINO keep AVX-512.
+
 Each round runs every system once. With one thread, CPU time is measured, so that other work on the machine does not
 count; with more threads, wall-clock time. Cases may be run one by one: the result file keeps the others.
 """

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from encode_texts import Ids
+from harness import instruction_limits
 from peer_models import ModelFiles
 
 from bertsmith.base.machine.runtime import fast_precisions
@@ -54,6 +55,7 @@ class System(ABC):
     engine: ClassVar[str]
     packages: ClassVar[tuple[str, ...]] = ()
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "bf16")
+    can_be_limited: ClassVar[bool] = True  # to some instructions of the processor
 
     def __init__(self, files: ModelFiles, precision: str, threads: int, workers: int = 1) -> None:
         self.files, self.precision, self.threads, self.workers = files, precision, threads, workers
@@ -72,6 +74,8 @@ class System(ABC):
         absent = [package for package in cls.packages if importlib.util.find_spec(package) is None]
         if absent:
             raise UnavailableError(f"{', '.join(absent)} is not installed")
+        if instruction_limits() and not cls.can_be_limited:
+            raise UnavailableError("it cannot be limited to some instructions of the processor")
         if precision == "bf16" and "bf16" not in fast_precisions("cpu"):
             raise UnavailableError("this processor does not compute in bf16")
 

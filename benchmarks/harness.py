@@ -19,6 +19,15 @@ from typing import Any
 from bertsmith.base.storage.files import read_json, write_json
 
 RESULTS = Path(__file__).parent / "results"
+# Variables that limit a library to some instructions of the processor; tools/speed_table.py and file names name them.
+LIMITS = (
+    "ONEDNN_MAX_CPU_ISA",
+    "ATEN_CPU_CAPABILITY",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "CT2_FORCE_CPU_ISA",
+    "OPENBLAS_CORETYPE",
+    "NPY_DISABLE_CPU_FEATURES",
+)
 PACKAGES = ("bertsmith", "torch", "numpy", "pyarrow", "tokenizers", "transformers", "safetensors")
 
 
@@ -74,7 +83,13 @@ def machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
+        **({"limits": limits} if (limits := instruction_limits()) else {}),
     }
+
+
+def instruction_limits() -> dict[str, str]:
+    """The variables that limit libraries to some instructions of the processor, and their values."""
+    return {name: os.environ[name] for name in LIMITS if os.environ.get(name)}
 
 
 def write_result(name: str, payload: dict[str, Any]) -> Path:
@@ -116,8 +131,10 @@ def begun(benchmark: str, out: str | None = None) -> tuple[dict[str, Any], str, 
 
 
 def machine_label(described: dict[str, Any]) -> str:
-    """A short machine name for file names, such as `amd-epyc-2-cores`."""
-    return re.sub(r"[^a-z0-9]+", "-", f"{described['processor']} {described['cores']} cores".lower()).strip("-")
+    """A short machine name for file names, such as `amd-epyc-2-cores`, with the first limit of its instructions."""
+    limit = next(iter(described.get("limits", {}).values()), "")
+    name = f"{described['processor']} {described['cores']} cores {limit}"
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def _processor() -> str:

@@ -1,16 +1,19 @@
 """Speed of a pre-training step of BERT-base on CPU in real tokens/s, ours against transformers (line 6 of README.md).
 
-    python benchmarks/pretraining_step.py [--rounds 5] [--rows 32]
+    python benchmarks/pretraining_step.py [--rounds 5] [--rows 32] [--size base]
 
 All sides start from the same weights and rows (masked language model and next sentence), run forward and backward with
 dropout 0.1, clip the gradient to norm 1 and make a step of Adam with decoupled weight decay. There are two cases: full
 rows of 128 tokens, and rows of natural length (mean about 40), which the peer pads to the longest. The peer runs in
-fp32 and under bf16 autocast. Before timing, the losses without dropout are compared.
+fp32 and under bf16 autocast, and the latter also compiled (`torch.compile`), where there is a C++ compiler; compiling
+is not timed. Before timing, the losses without dropout are compared. With one thread, CPU time is measured.
 """
 
 import argparse
 import dataclasses
 import os
+import shutil
+import time
 from collections.abc import Callable
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -35,7 +38,6 @@ from bertsmith.training.pretraining.stream import PretrainingStream, Rows
 from bertsmith.training.pretraining.targets import Targets
 from bertsmith.training.pretraining.workload import Pretraining
 
-CONFIG = BertConfig.named("base", vocab_size=PIECES)
 DATA = PretrainingDataSettings(max_length=128, short_sequence_probability=0.0, seed=1)
 
 
@@ -47,6 +49,13 @@ CASES = {
 
 
 VOCABULARY = published_shape()
+SHAPE = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+# The peer's sides: under bf16 autocast or not, compiled or not.
+PEERS = {
+    "transformers fp32": (False, False),
+    "transformers bf16 autocast": (True, False),
+    "transformers bf16 autocast compiled": (True, True),
+}
 
 
 def padded(rows: Rows, masked: Targets) -> dict[str, Tensor]:
@@ -64,8 +73,9 @@ def padded(rows: Rows, masked: Targets) -> dict[str, Tensor]:
     return out
 
 
-def peer_step(peer: PeerModel, inputs: dict[str, Tensor], bf16: bool) -> Callable[[], float]:
+def peer_step(peer: PeerModel, inputs: dict[str, Tensor], bf16: bool, is_compiled: bool) -> Callable[[], float]:
     """A function that runs a step as in a transformers training script, and returns its loss."""
+    forward = torch.compile(peer) if is_compiled else peer
     decayed = [p for n, p in peer.named_parameters() if "bias" not in n and "norm" not in n.lower()]
     rest = [p for n, p in peer.named_parameters() if "bias" in n or "norm" in n.lower()]
     groups = [{"params": decayed, "weight_decay": 0.01}, {"params": rest, "weight_decay": 0.0}]
@@ -75,7 +85,7 @@ def peer_step(peer: PeerModel, inputs: dict[str, Tensor], bf16: bool) -> Callabl
     def step() -> float:
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-            loss = peer(**inputs).loss
+            loss = forward(**inputs).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(peer.parameters(), 1.0)
         optimizer.step()
@@ -86,7 +96,8 @@ def peer_step(peer: PeerModel, inputs: dict[str, Tensor], bf16: bool) -> Callabl
 
 def peer_of(model: EncoderForPreTraining) -> PeerModel:
     """The peer with our weights."""
-    peer = PeerModel(PeerConfig())
+    config = model.encoder.config
+    peer = PeerModel(PeerConfig(**{name: getattr(config, name) for name in SHAPE}))
     state = {NAMES.to_huggingface(name): tensor for name, tensor in model.state_dict().items()}
     _, unexpected = peer.load_state_dict(state, strict=False)
     assert not unexpected
@@ -94,9 +105,9 @@ def peer_of(model: EncoderForPreTraining) -> PeerModel:
     return peer
 
 
-def losses_without_dropout(case: str, weights: dict[str, Tensor], rows: int) -> dict[str, float]:
+def losses_without_dropout(case: str, config: BertConfig, weights: dict[str, Tensor], rows: int) -> dict[str, float]:
     """The losses of both sides on the same weights and rows, in fp32."""
-    config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    config = dataclasses.replace(config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     model = EncoderForPreTraining(new_encoder(config))
     model.load_state_dict(weights)
     task = task_of(case, model, rows, Runtime(device="cpu", precision="fp32"))
@@ -124,23 +135,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=32, help="rows per step [32]")
+    parser.add_argument("--size", default="base", help="of the model; a small one tries the script [base]")
     arguments = parser.parse_args()
-    runtime = choose()
+    runtime, config = choose(), BertConfig.named(arguments.size, vocab_size=PIECES)
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    compiles = any(map(shutil.which, ("g++", "clang++")))
     results = {}
     for case in CASES:
-        model = EncoderForPreTraining(new_encoder(CONFIG))
+        model = EncoderForPreTraining(new_encoder(config))
         weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-        losses = losses_without_dropout(case, weights, arguments.rows)
+        losses = losses_without_dropout(case, config, weights, arguments.rows)
         assert abs(losses["ours"] - losses["transformers"]) < 1e-3, losses
         task = task_of(case, model, arguments.rows, runtime)
         rows, masked = rows_of(case, arguments.rows)
         tokens = int(rows.lengths.sum())
         inputs = padded(rows, masked)
         steps = {f"ours {runtime.precision}": our_step(task, BertAdam(model))}
-        for name, bf16 in (("transformers fp32", False), ("transformers bf16 autocast", True)):
-            steps[name] = peer_step(peer_of(model), inputs, bf16)
+        for name, (bf16, is_compiled) in PEERS.items():
+            if compiles or not is_compiled:
+                steps[name] = peer_step(peer_of(model), inputs, bf16, is_compiled)
+        if compiles:
+            steps["transformers bf16 autocast compiled"]()  # the compilation
         print(f"{case}: {arguments.rows} rows, {tokens} real tokens, {inputs['input_ids'].numel()} padded; {losses}")
-        seconds = interleave(steps, rounds=arguments.rounds)
+        seconds = interleave(steps, rounds=arguments.rounds, clock=clock)
         ours, *peers = seconds
         results[case] = {
             "rows": arguments.rows,
@@ -156,8 +173,11 @@ def main() -> None:
         print(f"  {results[case]['ratios']}")
         del model, task, steps
     described = machine()
-    name = f"pretraining_step_{machine_label(described)}_torch-{described['packages']['torch']}"
-    write_result(name, {"machine": described, "size": "base", "cases": results})
+    size = "" if arguments.size == "base" else f"{arguments.size}_"
+    name = f"pretraining_step_{size}{machine_label(described)}_torch-{described['packages']['torch']}"
+    about = {"machine": described, "size": arguments.size, "threads": torch.get_num_threads()}
+    about["seconds_of"] = "the processor" if clock is time.process_time else "the clock"
+    write_result(name, {**about, "cases": results})
 
 
 if __name__ == "__main__":

@@ -213,8 +213,9 @@ def _where(result: dict[str, Any], engines: Iterable[str]) -> str:
     ]
     counts = " or ".join(map(str, rounds)) + (f" rounds, {max(starts)} of first vectors" if starts else " rounds")
     listed = ", ".join(f"{title} {version}" for title, version in versions.items() if version)
+    limited = "".join(f", {name}={value}" for name, value in machine.get("limits", {}).items())
     return (
-        f"{machine['processor']}, {clock}, {counts}, {' and '.join(days)}; torch "
+        f"{machine['processor']}{limited}, {clock}, {counts}, {' and '.join(days)}; torch "
         f"{machine['packages']['torch']}, {listed}:"
     )
 
