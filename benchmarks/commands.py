@@ -11,9 +11,13 @@ every file of the corpus, the same pieces, vectors within 1e-4 and the same labe
 
 `vocab`, `corpus` and `tokenize` read all of the text. `embed` and `predict` read some of its lines, with a model of two
 layers that is trained here for a few steps: with a small model, what the command adds weighs most.
+
+Last, a start of Python alone, with `import bertsmith`, and of `bertsmith --help`. Commands may be run one by one: the
+result file keeps the others.
 """
 
 import argparse
+import json
 import os
 import resource
 import subprocess
@@ -23,11 +27,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from harness import machine, machine_label, ratio_summary, spread, write_result
+from harness import RESULTS, machine, machine_label, ratio_summary, spread, write_result
 
 SIZE = 30522
 COMMANDS = ("vocab", "corpus", "tokenize", "embed", "predict")
 WITH_PEER = ("vocab", "tokenize")
+STARTS = {
+    "python": ["-c", "pass"],
+    "import bertsmith": ["-c", "import bertsmith"],
+    "bertsmith --help": ["-m", "bertsmith", "--help"],
+}
 
 
 def learn(folder: Path, work: Path, out: Path) -> None:
@@ -153,8 +162,8 @@ def same(name: str, work: Path, command: Path, function: Path) -> bool:
     return all(line == other for line, other in zip(lines, expected, strict=True))
 
 
-def prepare(folder: Path, vocabulary: Path, num_lines: int, work: Path) -> None:
-    """Writes the inputs: all text in one file, some lines of it, and two models trained for a few steps."""
+def prepare(folder: Path, vocabulary: Path, num_lines: int, work: Path, *, has_models: bool) -> None:
+    """Writes the inputs: all text in one file, and with models some lines of it and two models of a few steps."""
     import bertsmith
 
     files = sorted(folder.glob("*.txt"))
@@ -163,6 +172,8 @@ def prepare(folder: Path, vocabulary: Path, num_lines: int, work: Path) -> None:
     lines: list[str] = []
     for path in files:
         lines += [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()][:100]
+    if not has_models:
+        return
     lines = [" ".join(line.split()) for line in lines[:num_lines]]
     (work / "lines.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     rows = [f"{line}\t{'question' if '?' in line else 'other'}\n" for line in lines if '"' not in line][:800]
@@ -196,6 +207,7 @@ def measure(name: str, folder: Path, work: Path, rounds: int) -> dict[str, Any]:
     processor = {side: [seconds for seconds, _ in both] for side, both in times.items()}
     clock = {side: [seconds for _, seconds in both] for side, both in times.items()}
     result: dict[str, Any] = {
+        "day": time.strftime("%Y-%m-%d"),
         "processor_seconds": {side: spread(values) for side, values in processor.items()},
         "seconds": {side: spread(values) for side, values in clock.items()},
         "command_against_function": ratio_summary(processor["function"], processor["command"]),
@@ -205,6 +217,19 @@ def measure(name: str, folder: Path, work: Path, rounds: int) -> dict[str, Any]:
         result["times_as_fast_as_peer_on_the_clock"] = ratio_summary(clock["command"], clock["peer"])
     print(name, {key: value["median"] for key, value in result.items() if "median" in value})
     return result
+
+
+def starts(rounds: int) -> dict[str, Any]:
+    """The seconds of each start, of which the first of all is not counted."""
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in STARTS}
+    for _ in range(rounds + 1):
+        for name, arguments in STARTS.items():
+            times[name].append(run(arguments))
+    kinds = ("processor_seconds", "seconds")
+    return {
+        name: {kind: spread(values[1:]) for kind, values in zip(kinds, zip(*both, strict=True), strict=True)}
+        for name, both in times.items()
+    }
 
 
 def main() -> None:
@@ -230,14 +255,18 @@ def main() -> None:
         folder.mkdir()
         for path in sorted(arguments.text.glob("*.txt")):
             (folder / path.name).write_bytes(path.read_bytes())
-        prepare(folder, arguments.vocab, arguments.lines, work)
+        chosen = arguments.command or COMMANDS
+        prepare(folder, arguments.vocab, arguments.lines, work, has_models=bool({"embed", "predict"} & {*chosen}))
         megabytes = (work / "all.txt").stat().st_size / 1e6
         print(f"{megabytes:.1f} MB of text, {arguments.lines} lines for embed and predict")
-        chosen = arguments.command or COMMANDS
         results = {command: measure(command, folder, work, arguments.rounds) for command in chosen}
     described = machine()
+    name = f"commands_{machine_label(described)}"
+    path = RESULTS / f"{name}.json"
     about = {"machine": described, "text": arguments.text.name, "text_megabytes": round(megabytes, 2)}
-    write_result(f"commands_{machine_label(described)}", {**about, "lines": arguments.lines, "commands": results})
+    before = json.loads(path.read_text(encoding="utf-8"))["commands"] if path.exists() else {}
+    about |= {"lines": arguments.lines, "starts": starts(arguments.rounds), "commands": {**before, **results}}
+    write_result(name, about)
 
 
 if __name__ == "__main__":
