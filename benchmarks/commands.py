@@ -169,11 +169,11 @@ def prepare(folder: Path, vocabulary: Path, num_lines: int, work: Path, *, has_m
     files = sorted(folder.glob("*.txt"))
     (work / "vocab.txt").write_bytes(vocabulary.read_bytes())
     (work / "all.txt").write_bytes(b"".join(path.read_bytes() for path in files))
+    if not has_models:
+        return
     lines: list[str] = []
     for path in files:
         lines += [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()][:100]
-    if not has_models:
-        return
     lines = [" ".join(line.split()) for line in lines[:num_lines]]
     (work / "lines.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     rows = [f"{line}\t{'question' if '?' in line else 'other'}\n" for line in lines if '"' not in line][:800]
