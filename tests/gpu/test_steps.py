@@ -6,8 +6,10 @@ The tolerances are relative errors of a whole gradient, ||found - exact|| / ||ex
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from bertsmith.base.machine.runtime import Rank, Runtime, fast_precisions
+from bertsmith.base.processes.sharding import Division, divide, is_part, own_rows
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.attention import attention
@@ -70,6 +72,23 @@ def loss_and_gradient(work: Pretraining) -> tuple[float, torch.Tensor]:
 
 def precisions(device: str) -> list[str]:
     return [precision for precision in fast_precisions(device) if precision in TOLERANCE]
+
+
+def test_a_model_that_is_divided_has_the_gradients_of_a_whole_one(device, tmp_path):
+    expected = loss_and_gradient(task(device, "fp32"))
+    work = task(device, "fp32")
+    values = {name: parameter.detach().clone() for name, parameter in work.model.named_parameters()}
+    kind = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
+    dist.init_process_group(kind, init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    try:
+        divide(work.model.to("meta"), Division(Rank(), torch.device(device)), values.__getitem__)
+        loss, _, gradients = whole_step(work, 0)
+        assert all(map(is_part, gradients.values()))
+        gradient = torch.cat([own_rows(gradients[name]).double().cpu().ravel() for name in sorted(gradients)])
+    finally:
+        dist.destroy_process_group()
+    assert loss == pytest.approx(expected[0], rel=TOLERANCE["fp32"])
+    assert (gradient - expected[1]).norm() / expected[1].norm() < TOLERANCE["fp32"]
 
 
 @pytest.mark.parametrize("objective", ["mlm", "mlm+nsp", "left-to-right"])
