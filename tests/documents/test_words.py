@@ -44,7 +44,7 @@ def test_rare_words_that_are_dropped_are_said_and_are_in_no_file(
     assert counts.total["dog"] == 4
     assert set(counts.files) > {words.FURTHER_FILES}
     assert all(set(of_file) <= set(counts.total) for of_file in counts.files.values())
-    assert [note for note in counts.notes if "rare ones were dropped" in note] != []
+    assert [note for note in counts.notes if "rare words that were dropped" in note] != []
 
 
 def test_a_word_of_several_files_is_split_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

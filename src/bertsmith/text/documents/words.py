@@ -65,8 +65,8 @@ def count_files(paths: Sequence[Path], rules: TextRules, reading: ReadingSetting
     if counter.dropped:
         share = counter.dropped / (counter.dropped + counts.total)
         notes.append(
-            f"more than {MOST_WORDS:,} distinct words at a time are not kept in memory, so rare ones were dropped, which "
-            f"are {share:.2%} of all words of the text"
+            f"rare words that were dropped, because no more than {MOST_WORDS:,} distinct ones are kept at a time: "
+            f"{share:.2%} of all words of the text"
         )
     return FileCounts(counts, by_file.files, notes)
 
