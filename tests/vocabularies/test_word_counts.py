@@ -93,7 +93,7 @@ def test_a_counter_with_a_limit_drops_rare_words_and_none_of_a_part(sources: lis
     for part, words in parts:
         assert set(part) <= set(counts)
         assert all(part[word] == words[word] for word in part if len(words) <= 3)
-        assert [counts.words[place] for place in part.places_in(counts)] == list(part)
+        assert [counts.words[number] for number in part.places_in(counts)] == list(part)
 
 
 def test_of_too_many_words_the_frequent_ones_are_kept() -> None:
