@@ -19,15 +19,8 @@ from typing import Any
 from bertsmith.base.storage.files import read_json, write_json
 
 RESULTS = Path(__file__).parent / "results"
-# Variables that limit a library to some instructions of the processor; tools/speed_table.py and file names name them.
-LIMITS = (
-    "ONEDNN_MAX_CPU_ISA",
-    "ATEN_CPU_CAPABILITY",
-    "MKL_ENABLE_INSTRUCTIONS",
-    "CT2_FORCE_CPU_ISA",
-    "OPENBLAS_CORETYPE",
-    "NPY_DISABLE_CPU_FEATURES",
-)
+# Variables that limit oneDNN, the kernels of PyTorch, MKL and CTranslate2 to some instructions of the processor.
+LIMITS = ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "CT2_FORCE_CPU_ISA")
 PACKAGES = ("bertsmith", "torch", "numpy", "pyarrow", "tokenizers", "transformers", "safetensors")
 
 

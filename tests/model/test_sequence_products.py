@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from bertsmith.base.machine import thresholds
 from bertsmith.models.parts import attention as attention_module
 from bertsmith.models.parts.attention import attend_by_sequence, attention, dense_attention, is_faster_by_sequence
 from bertsmith.models.parts.batch import Batch, Read
@@ -40,14 +41,18 @@ def test_a_sequence_gets_the_same_numbers_in_any_batch() -> None:
         torch.testing.assert_close(alone[0], together[row], rtol=0, atol=1e-6)
 
 
-def test_it_is_faster_at_lengths_that_leave_many_keys_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "longest"), [("AMD EPYC", 143), ("Intel(R) Xeon(R)", 255)])
+def test_it_is_faster_at_lengths_that_leave_many_keys_at_the_end(
+    monkeypatch: pytest.MonkeyPatch, name: str, longest: int
+) -> None:
     query = torch.zeros(1)
+    monkeypatch.setattr(thresholds, "processor_name", lambda: name)
     monkeypatch.setattr(attention_module, "torch_uses_avx512", lambda: True)
     for threads, shortest in ((1, 22), (2, 28)):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
         lengths = [length for length in range(1, 300) if is_faster_by_sequence(query, length)]
         assert lengths[0] == shortest
-        assert lengths[-1] == 255
+        assert lengths[-1] == longest
         assert {length % 16 for length in lengths} == set(range(6, 16))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     assert not any(is_faster_by_sequence(query, length) for length in range(1, 300))

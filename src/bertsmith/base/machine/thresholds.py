@@ -7,7 +7,7 @@ in docs/decisions/0014-inference-engine.md, a graph and torch in docs/decisions/
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bertsmith.base.machine.processor import for_onednn, mkl_has_avx512
+from bertsmith.base.machine.processor import for_onednn, mkl_has_avx512, processor_name
 
 _NEVER = 2**63  # tokens
 
@@ -31,15 +31,22 @@ class Thresholds:
     many_plain: int = _NEVER
     widest_plain: int = 0
     keys_by_sequence: Mapping[int, int] = field(default_factory=dict)
-    most_keys_by_sequence: int = 255
+    most_keys_by_sequence: int = 0
     torch_products: float = 6e11
     graph_tokens: int = 256
 
 
 AVX2 = Thresholds(many_plain=512, widest_plain=_NEVER)  # alone
-AVX512 = Thresholds(keys_by_sequence={1: 22, 2: 28})
+AVX512 = Thresholds(keys_by_sequence={1: 22, 2: 28}, most_keys_by_sequence=143)
 # MKL has kernels of its own there; wider layers gain only at some numbers of tokens.
-INTEL_AVX512 = Thresholds(few_plain=128, widest_plain=384, keys_by_sequence=AVX512.keys_by_sequence)
+INTEL_AVX512 = Thresholds(
+    few_plain=128, widest_plain=384, keys_by_sequence=AVX512.keys_by_sequence, most_keys_by_sequence=255
+)
+
+
+def attention_thresholds() -> Thresholds:
+    """Those of attention on a processor with AVX-512, as PyTorch may use it."""
+    return INTEL_AVX512 if "Intel" in processor_name() else AVX512
 
 
 def thresholds_here() -> Thresholds:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from bertsmith.base.machine.processor import torch_uses_avx512
 from bertsmith.base.machine.runtime import fast_precisions
-from bertsmith.base.machine.thresholds import AVX512
+from bertsmith.base.machine.thresholds import attention_thresholds
 from bertsmith.models.parts.noise import Noise
 from bertsmith.models.parts.runs import JoinedRun, Run, Runs
 from bertsmith.models.parts.scored_attention import attention_weights, scaled_dot
@@ -361,8 +361,9 @@ def is_faster_by_sequence(query: Tensor, keys: int) -> bool:
         return False
     if torch.is_grad_enabled() and query.requires_grad:
         return False
-    most = AVX512.most_keys_by_sequence
-    shortest = AVX512.keys_by_sequence.get(torch.get_num_threads(), most + 1)
+    measured = attention_thresholds()
+    most = measured.most_keys_by_sequence
+    shortest = measured.keys_by_sequence.get(torch.get_num_threads(), most + 1)
     return shortest <= keys <= most and keys % _LANES >= _LEAST_LEFT
 
 

@@ -284,7 +284,8 @@ class WordCounter:
         self.dropped += int(columns[0].sum() - columns[0, kept].sum())
         self._columns = _padded(np.hstack([self._columns[:, :first], columns[:, kept]]), self._columns.shape[1])
         words = self._units.words
-        words[first:] = [words[first + number] for number in kept.tolist()]  # in place: returned counts refer to the list
+        # In place, because counts that were returned refer to the list.
+        words[first:] = [words[first + number] for number in kept.tolist()]
         self._units = _Units(self.rules, words)
 
 
