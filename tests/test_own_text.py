@@ -9,7 +9,7 @@ import pytest
 
 from adaptation.domain_samples import DOMAIN, words, write_base
 from bertsmith.training.planning import gains
-from bertsmith.training.planning.gains import Gain, gain_line
+from bertsmith.training.planning.gains import Gain, expected_gain
 from tasks.task_samples import PLAIN
 from written_files import file_with
 
@@ -83,7 +83,7 @@ def test_the_tables_of_the_package_and_of_the_page_are_those_of_the_results(monk
     assert script.with_table(page, measured) == page, "run own_text.py --table"
 
 
-def gain_of(words: int, labels: int, *interval: float, arm: str = "starter", passes: float = 1.0) -> Gain:
+def gain_with(words: int, labels: int, *interval: float, arm: str = "starter", passes: float = 1.0) -> Gain:
     low, difference, high = interval
     return Gain(
         arm=arm, megabytes=words / 200_000, words=words, passes=passes, labels=labels, domains=4, seeds=3, rows=2000,
@@ -92,15 +92,15 @@ def gain_of(words: int, labels: int, *interval: float, arm: str = "starter", pas
 
 
 def test_the_sentence_advises_by_the_interval_and_never_invents_a_number():
-    measured = [gain_of(200_000, 100, -0.01, 0.004, 0.02), gain_of(200_000, 1000, 0.001, 0.012, 0.02)]
-    assert gain_line("starter", 250_000, measured) == (
-        "gain: with 100 labels, fine-tune the starter as it is (expected gain of adapting it: +0.4 (-1.0 to +2.0); 4 "
+    measured = [gain_with(200_000, 100, -0.01, 0.004, 0.02), gain_with(200_000, 1000, 0.001, 0.012, 0.02)]
+    assert expected_gain("starter", 250_000, measured) == (
+        "with 100 labels, fine-tune the starter as it is (expected gain of adapting it: +0.4 (-1.0 to +2.0); 4 "
         "domains); with 1,000 labels, adapt it first (expected gain of adapting it: +1.2 (+0.1 to +2.0); 4 domains). "
         "Points of accuracy with 95% intervals, measured with 1 MB of text"
     )
-    assert "with 1,000 labels: not measured" in gain_line("starter", 250_000, measured[:1])
-    assert gain_line("starter", 4_000_000, measured) == "gain: not measured for about that much text"
-    assert gain_line("minilm", 250_000, measured) == "gain: not measured for about that much text"
-    nearer = gain_of(400_000, 100, 0.01, 0.03, 0.05)
-    assert "2 MB of text" in gain_line("starter", 390_000, [*measured, nearer])
-    assert "pre-train a new model" in gain_line("new", 200_000, [gain_of(200_000, 100, 0.1, 0.2, 0.3, arm="new")])
+    assert "with 1,000 labels: not measured" in expected_gain("starter", 250_000, measured[:1])
+    assert expected_gain("starter", 4_000_000, measured) == "not measured for about that much text"
+    assert expected_gain("minilm", 250_000, measured) == "not measured for about that much text"
+    nearer = gain_with(400_000, 100, 0.01, 0.03, 0.05)
+    assert "2 MB of text" in expected_gain("starter", 390_000, [*measured, nearer])
+    assert "pre-train a new model" in expected_gain("new", 200_000, [gain_with(200_000, 100, 0.1, 0.2, 0.3, arm="new")])

@@ -214,6 +214,7 @@ def test_without_a_way_a_new_model_is_trained_if_the_old_one_has_read_little(
         result = adapt(base, [domain], tmp_path / "new", general=[general], **ONCE)
         assert result.report["settings"]["adaptation"]["vocabulary"] == "new"
         assert result.report["shared_pieces"] < 1
+        assert result.report["forecast"]["gain"] == "not measured for about that much text"
         assert load_any(result.model).metadata.tokens == load_any(result.model).metadata.all_tokens
     before = weights(result.model)
     # The choice is that of the start of the run, whatever would be chosen now.

@@ -27,7 +27,7 @@ from bertsmith.text.tokenizers.vocabulary import CONTINUATION
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from bertsmith.text.vocabularies.report import TextFigures, vocabulary_report
 from bertsmith.text.vocabularies.word_counts import WordCounts
-from bertsmith.training.planning.gains import NEW_MODEL, gain_line
+from bertsmith.training.planning.gains import NEW_MODEL, expected_gain
 from bertsmith.training.pretraining.fit import FEW_HELD_OUT
 
 LEAST_WORDS = 2_000
@@ -78,6 +78,11 @@ class Forecast:
         minutes = self.settings.budget.get("minutes")
         return None if minutes is None else 60 * minutes / self.pass_seconds
 
+    @property
+    def gain(self) -> str:
+        """Whether an adaptation to that much text is worth it for a task of its domain, as far as it was measured."""
+        return expected_gain(NEW_MODEL if self.settings.vocabulary == NEW else self.model, self.words)
+
     def lines(self) -> list[str]:
         """The text, the vocabulary and the time, one line each, and advice where something is wrong."""
         passes = "" if self.passes is None else f"; {self.settings.budget['minutes']:g} minutes read it "
@@ -89,7 +94,7 @@ class Forecast:
             + ("" if self.after is self.before else f"; afterwards {_in_words(self.after)}{added}"),
             f"a pass over the text takes about {duration(self.pass_seconds)} on this machine "
             f"({amount(self.tokens_per_second)} tokens/s){passes}",
-            gain_line(NEW_MODEL if self.settings.vocabulary == NEW else self.model, self.words),
+            f"gain: {self.gain}",
             *self._choice(),
             *(f"note: {note}" for note in self.notes),
             *(f"advice: {line}" for line in self.advice()),
@@ -115,6 +120,7 @@ class Forecast:
             **values,
             "pass_seconds": round(self.pass_seconds, 1),
             "passes": None if self.passes is None else round(self.passes, 2),
+            "gain": self.gain,
             "notes": list(self.notes),
             "advice": self.advice(),
         }

@@ -87,26 +87,26 @@ def table_text(gains: Iterable[Gain]) -> str:
     return stream.getvalue()
 
 
-def gain_line(arm: str, words: int, gains: Sequence[Gain] | None = None) -> str:
+def expected_gain(arm: str, words: int, gains: Sequence[Gain] | None = None) -> str:
     """Whether pre-training on text of that length is worth it, in a sentence.
 
-    >>> gain_line("another model", 10**6)
-    'gain: not measured for this model; only for the starter and MiniLM'
+    >>> expected_gain("another model", 10**6)
+    'not measured for this model; only for the starter and MiniLM'
 
     Args:
         arm: the name of the model to adapt, or `NEW_MODEL`.
         gains: all that are known; by default those of the package.
     """
     if arm not in _WAYS:
-        return "gain: not measured for this model; only for the starter and MiniLM"
+        return "not measured for this model; only for the starter and MiniLM"
     near = [
         gain
         for gain in (read_gains() if gains is None else gains)
         if gain.arm == arm and 1 / _FACTOR <= words / gain.words <= _FACTOR
     ]
     if not near:
-        return "gain: not measured for about that much text"
+        return "not measured for about that much text"
     nearest = min(near, key=lambda gain: max(words / gain.words, gain.words / words))
     lines = {gain.labels: gain.line() for gain in near if gain.megabytes == nearest.megabytes}
     both = "; ".join(lines.get(labels, f"with {labels:,} labels: not measured") for labels in LABELS)
-    return f"gain: {both}. Points of accuracy with 95% intervals, measured with {nearest.megabytes:g} MB of text"
+    return f"{both}. Points of accuracy with 95% intervals, measured with {nearest.megabytes:g} MB of text"

@@ -90,7 +90,7 @@ class RunPlan:
             f"{counted(ranks, 'process', 'processes')}" + ("" if self.price is None else f", price {self.price:,.2f}"),
             f"ends: {ending(seconds)}, if it starts now",
             f"time goes to: {shares(self.seconds)}",
-            self.gain,
+            f"gain: {self.gain}",
         ]
         if self.work.total:
             lines.append(f"work of a step: {self.work.total / 1e12:.3g} TFLOP, {shares(vars(self.work))}")
@@ -116,7 +116,7 @@ class RunPlan:
             "rates": self.rates.to_dict(),
             "settings": to_dict(self.settings),
             "notes": list(self.notes),
-            "gain": self.gain.removeprefix("gain: "),
+            "gain": self.gain,
         }
 
 

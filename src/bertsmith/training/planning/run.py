@@ -22,7 +22,7 @@ from bertsmith.training.loop.guard import StopRequest
 from bertsmith.training.loop.settings import BUDGETS
 from bertsmith.training.loop.trainer import Trainer
 from bertsmith.training.loop.workload import StepPlan
-from bertsmith.training.planning.gains import NEW_MODEL, gain_line
+from bertsmith.training.planning.gains import NEW_MODEL, expected_gain
 from bertsmith.training.planning.memory import ProcessMemory, bare_model, counts_activations, memory_of
 from bertsmith.training.planning.plan import RunPlan, seconds_of, size, steps_of
 from bertsmith.training.planning.rates import ESTIMATED, MEASURED, Rates, estimated_rates, measure_rates, read_rates
@@ -145,7 +145,7 @@ class _Planning:
         read = self.corpus.manifest["read"]["words"] * corpus_tokens / max(1, int(self.corpus.document_lengths.sum()))
         arm = NEW_MODEL if self.run.init is None else self.run.init
         return RunPlan(
-            gain=gain_line(arm, round(read)),
+            gain=expected_gain(arm, round(read)),
             parameters=self.parameters,
             precision=precision,
             step=self._settings_of_a_step(),
