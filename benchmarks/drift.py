@@ -89,7 +89,9 @@ def _judged(
     """How often texts differ, the mean area, and how well scores rank others before later texts of the same source."""
     areas, ranks, alarms, start = [], [], 0, time.process_time()
     for seed, numbers in enumerate(draws):
-        is_later = np.arange(len(numbers)) >= len(numbers) // 2
+        # As in the command: among words that are equally rare, the bag counts those of the first texts.
+        order = generator(seed, "order of texts").permutation(len(numbers))
+        numbers, is_later = numbers[order], order >= len(numbers) // 2
         examples = [
             TextExample(id=str(row), first=texts[number], label=SPEC.labels[int(later)])
             for row, (number, later) in enumerate(zip(numbers.tolist(), is_later.tolist(), strict=True))

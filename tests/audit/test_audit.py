@@ -170,6 +170,8 @@ def test_a_table_without_errors_has_an_interval_all_the_same(tmp_path: Path) -> 
 def test_other_tasks_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="the tasks that can be audited; found regression"):
         bertsmith.audit_labels("absent.csv", tmp_path / "out", task="regression")
+    with pytest.raises(ConfigError, match="unknown task 'nre'; did you mean 'ner'"):
+        bertsmith.audit_labels("absent.csv", tmp_path / "out", task="nre")
 
 
 def test_the_confident_joint_is_scaled_to_the_labels_that_are_there() -> None:

@@ -22,6 +22,7 @@ from bertsmith.recipes.finetuning.request import FinetuneRequest
 from bertsmith.recipes.finetuning.run import summary_lines
 from bertsmith.recipes.results.finished_run import kept_scores
 from bertsmith.recipes.results.report import write_finetuning_report
+from bertsmith.training.loop.callbacks import Callback, callbacks
 from tasks.task_samples import examples_of
 
 OPTIONS: dict[str, Any] = {
@@ -158,9 +159,10 @@ def test_warnings_of_folds_in_processes_are_seen_once(
     monkeypatch.setattr(finetuning, "worker_pool", lambda *_: ThreadPoolExecutor(1))
     monkeypatch.setattr(finetuning, "read_examples", lambda *_: warn("the table is short"))
     monkeypatch.setattr(finetuning, "_train", lambda *_, **__: warn("the loss is high"))
-    with said_once():
+    with said_once(), callbacks(Callback()):
         finetuning._train_folds(request, None, Rank(), seeds=1, resume=False)
     printed = capsys.readouterr().err
+    assert "callbacks are not called by the trainings of folds by `workers=2`" in printed
     assert printed.count("warning: the loss is high") == 1
     assert "the table is short" not in printed, "it was said for all examples"
 

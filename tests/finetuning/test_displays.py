@@ -19,3 +19,5 @@ def test_a_model_and_a_result_show_themselves_in_a_line_and_in_a_table(tmp_path,
     assert repr(bertsmith.load("starter")).startswith("<Model 'starter': no task head; fill, embed")
     few = "scores on 8 dev examples depend mostly on chance; give more with --dev, or score all with --folds"
     assert few in summary_lines(result.report)
+    # With a file of dev examples, --folds is refused.
+    assert few.partition(", or")[0] in summary_lines({**result.report, "held_out": False})

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.progress import recorded_warnings
 from bertsmith.inference.word_vectors.answers import (
     analogy,
     neighbors,
@@ -13,6 +14,7 @@ from bertsmith.inference.word_vectors.answers import (
 )
 from bertsmith.inference.word_vectors.training import train_word_vectors
 from bertsmith.inference.word_vectors.word_vectors import WordVectors
+from bertsmith.training.loop.callbacks import Callback, callbacks
 from written_files import file_with
 
 RNG = np.random.default_rng(2)
@@ -112,7 +114,11 @@ def test_planted_analogies_are_learned_from_text(tmp_path):
         rng.shuffle(around)
         lines.append(" ".join([*around[:2], pairs[pair][side], *around[2:]]))
     (tmp_path / "t.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    result = train_word_vectors([tmp_path / "t.txt"], tmp_path / "v", form="lines", method="ppmi", width=16, window=4)
+    with callbacks(Callback()), recorded_warnings() as warnings:
+        result = train_word_vectors(
+            [tmp_path / "t.txt"], tmp_path / "v", form="lines", method="ppmi", width=16, window=4
+        )
+    assert "callbacks are not called by the training of word vectors" in warnings
     asked = right = 0
     for a, b in pairs:
         for c, d in pairs:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertsmith.base.core.progress import tell_row
+from bertsmith.base.core.progress import short_repr, tell_row
 from bertsmith.base.pages import html
 from bertsmith.training.loop.callbacks import Callback
 from bertsmith.training.loop.evaluations import PREFIX
@@ -112,6 +112,8 @@ class DemoResult:
     classifier: ClassifierResult | None  # which source a sentence comes from; None without
     no_classifier: str  # why there is none; empty with one
     seconds: float  # the duration of the whole demo
+
+    __repr__ = short_repr
 
     def lines(self) -> list[str]:
         """The lines that the command prints; the last one is the command that serves the models."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from bertsmith.app.library.prediction_tables import csv_row
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.parameters import ComputeSettings
-from bertsmith.base.core.progress import counted, warn
+from bertsmith.base.core.progress import counted, short_repr, warn
 from bertsmith.base.core.requests import path_or_none, takes
 from bertsmith.base.storage.files import write_text
 from bertsmith.inference.predictors.loading import load_predictor
@@ -38,6 +38,8 @@ class Disambiguated:
 
     answers: tuple[SenseAnswer, ...]
     scores: SenseScores | None
+
+    __repr__ = short_repr
 
     def write(self, path: Path) -> None:
         """Writes the answers as JSON lines, each with the scores of all senses of the word."""

@@ -22,7 +22,7 @@ from bertsmith.app.library.loading import load
 from bertsmith.app.library.model import Model
 from bertsmith.app.library.request import DriftRequest
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.core.progress import counted, shown_p, tell
+from bertsmith.base.core.progress import counted, short_repr, shown_p, tell
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.core.requests import takes
 from bertsmith.base.core.tables import local_path
@@ -65,6 +65,8 @@ class Drift:
 
     report: Mapping[str, Any]
     unlike: Sequence[Mapping[str, Any]]
+
+    __repr__ = short_repr
 
     def rows(self) -> list[list[str]]:
         """The numbers of both sides, as rows of a table; those of predicted labels last."""

@@ -51,6 +51,7 @@ from bertsmith.tasks.task_data.sources import read_sources
 from bertsmith.tasks.task_data.split import Source, TaskData
 from bertsmith.tasks.task_data.task_files import data_warnings, read_task
 from bertsmith.text.documents.encodings import EncodingSettings
+from bertsmith.training.loop.callbacks import warn_of_uncalled
 from bertsmith.training.loop.run_folder import CONTINUED, FOLDS, SETTINGS_FILE, is_run
 
 if TYPE_CHECKING:
@@ -195,6 +196,7 @@ def _train_folds(request: FinetuneRequest, chosen: Chosen, rank: Rank, *, seeds:
         found=f"{rank.count} of torchrun",
         fix="leave --workers or torchrun out",
     )
+    warn_of_uncalled(f"the trainings of folds by --workers {request.workers}")
     numbers = range(1, request.folds + 1) if request.folds else range(0)
     threads = torch.get_num_threads()
     with worker_pool(min(request.workers, len(numbers)), RunError, torch.set_num_threads, threads) as pool:

@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+from bertsmith.base.core.progress import short_repr
 from bertsmith.base.core.requests import call, takes
 from bertsmith.inference.export.conversion import export
 from bertsmith.inference.export.request import ConvertRequest
@@ -22,6 +23,8 @@ class Conversion:
     path: Path
     tensors: LoadReport
     comparisons: tuple[str, ...]
+
+    __repr__ = short_repr
 
     def lines(self) -> list[str]:
         """The result as lines of text."""

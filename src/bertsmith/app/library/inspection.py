@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.base.core.errors import BertsmithError
-from bertsmith.base.core.progress import counted
+from bertsmith.base.core.progress import counted, short_repr
 from bertsmith.base.machine.runtime import require_torch
 from bertsmith.base.storage.files import read_json
 from bertsmith.models.checkpoints.hub import shown
@@ -75,6 +75,8 @@ class ModelReport:
     kept_layers: tuple[str, ...]
     files: Mapping[str, int]
     tensors: LoadReport
+
+    __repr__ = short_repr
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; those of `tensors` are at the top level."""

@@ -10,7 +10,7 @@ import numpy as np
 from bertsmith.app.library.inputs import warn_cut
 from bertsmith.base.core.errors import InputError, nearest_path
 from bertsmith.base.core.parameters import ComputeSettings
-from bertsmith.base.core.progress import counted, warn
+from bertsmith.base.core.progress import counted, short_repr, warn
 from bertsmith.base.core.requests import takes
 from bertsmith.base.core.settings import require
 from bertsmith.base.core.tables import local_path
@@ -70,6 +70,8 @@ class Evaluation:
     cut_tokens: int
     selections: Sequence[Selection] = ()
 
+    __repr__ = short_repr
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; "selections" are left out if there are none."""
         values = dataclasses.asdict(self)
@@ -110,6 +112,8 @@ class RetrievalEvaluation(Evaluation):
     """
 
     comparison: SearchComparison
+
+    __repr__ = short_repr
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -193,6 +197,8 @@ class Int8Report:
     fp32: float
     trials: Sequence[Quantization]
     path: Path
+
+    __repr__ = short_repr
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -25,7 +25,7 @@ from bertsmith.app.library.loading import load
 from bertsmith.app.library.model import Model
 from bertsmith.app.library.request import UpgradeRequest
 from bertsmith.base.core.errors import CheckpointError, InputError
-from bertsmith.base.core.progress import counted
+from bertsmith.base.core.progress import counted, short_repr
 from bertsmith.base.core.requests import takes
 from bertsmith.base.core.tables import local_path
 from bertsmith.base.pages import html
@@ -70,6 +70,8 @@ class Upgrade:
 
     report: Mapping[str, Any]
     changes: Sequence[Mapping[str, Any]]
+
+    __repr__ = short_repr
 
     @property
     def share(self) -> float:

@@ -5,6 +5,7 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bertsmith.base.core.progress import short_repr
 from bertsmith.base.core.requests import path_or_none, takes
 from bertsmith.base.core.settings import require, require_number, require_other
 from bertsmith.base.processes.engines import is_cluster
@@ -49,6 +50,8 @@ class LearnedVocabulary:
     tokenizer: Tokenizer
     report: VocabularyReport
     notes: tuple[str, ...]
+
+    __repr__ = short_repr
 
     def save(self, path: str | Path) -> None:
         """Writes the file that `build_corpus` reads: a vocab.txt, or a tokenizer.json for byte pairs."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from bertsmith.app.library.inputs import checked_text
 from bertsmith.base.core.parameters import ComputeSettings
-from bertsmith.base.core.progress import counted, tell
+from bertsmith.base.core.progress import counted, short_repr, tell
 from bertsmith.base.core.requests import takes
 from bertsmith.base.pages.html import section, table
 from bertsmith.inference.search.request import ContextsRequest, SensesRequest
@@ -72,6 +72,8 @@ class WordSenses:
     senses: Senses
     vectors: Vectors
     others: Vectors
+
+    __repr__ = short_repr
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -201,6 +203,8 @@ class ComparedContexts:
     static: float
     nearest: tuple[tuple[NearContext, ...], tuple[NearContext, ...]] = ((), ())
     without_context: WithoutContext | None = None
+
+    __repr__ = short_repr
 
     @property
     def shared(self) -> int:

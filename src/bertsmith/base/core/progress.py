@@ -5,8 +5,10 @@ seconds. Nothing is written to stdout.
 """
 
 import contextlib
+import dataclasses
 import html
 import math
+import os
 import re
 import sys
 import threading
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 
 Lines = TypeVar("Lines", list[str], set[str])
+_LONGEST_REPR = 160  # characters
 SECONDS_BETWEEN_PLAIN_LINES, SECONDS_BETWEEN_BARS = 10.0, 0.5
 
 # Control characters but the tab, ends of lines and paragraphs, and what changes the direction of the text after it.
@@ -73,6 +76,36 @@ def said_once() -> Iterator[None]:
 def recorded_warnings() -> contextlib.AbstractContextManager[list[str]]:
     """A block that gets the text of each warning while it runs, in all threads, as a list; it is written as well."""
     return _open_block(_recorded, [])
+
+
+def short_repr(result: Any) -> str:
+    """A line on a result, for a session of Python: its first lines of text, or else its plain values and its sizes.
+
+    >>> short_repr(dataclasses.make_dataclass("Summary", ["texts", "words"])(1200, ["a", "b"]))
+    '<Summary: texts 1,200; words 2>'
+    """
+    names = [field.name for field in dataclasses.fields(result)]
+    parts = (
+        result.lines() if hasattr(result, "lines") else [_brief_value(name, getattr(result, name)) for name in names]
+    )
+    shown = ""
+    for part in filter(None, parts):
+        if shown and len(shown) + len(part) > _LONGEST_REPR:
+            break
+        shown += f"; {part}" if shown else part
+    shown = f"{shown[:_LONGEST_REPR]} ..." if len(shown) > _LONGEST_REPR else shown
+    return visible(f"<{type(result).__name__}: {shown}>")
+
+
+def _brief_value(name: str, value: Any) -> str:
+    """A plain value with its name, or the shape or the number of several; "" for any other."""
+    if isinstance(value, bool | str | os.PathLike):
+        return f"{name} {value}"
+    if isinstance(value, int | float):
+        return f"{name} {value:,}" if isinstance(value, int) else f"{name} {value:.4g}"
+    if hasattr(value, "shape"):
+        return f"{name} {' x '.join(f'{size:,}' for size in value.shape)}"
+    return f"{name} {len(value):,}" if hasattr(value, "__len__") else ""
 
 
 def visible(text: str) -> str:

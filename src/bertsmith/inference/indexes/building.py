@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from bertsmith.base.core.errors import InputError, RunError
-from bertsmith.base.core.progress import Progress, counted, tell, warn
+from bertsmith.base.core.progress import Progress, counted, short_repr, tell, warn
 from bertsmith.base.storage.arrays import load_array
 from bertsmith.base.storage.files import atomic_file, misfit, read_object, remove_partials, write_json
 from bertsmith.base.storage.locks import LOCK_FILE, is_unused, locked_folder
@@ -64,6 +64,8 @@ class IndexChange:
     rows: int
     segments: int
     recall: float
+
+    __repr__ = short_repr
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from bertsmith.base.core.errors import ConfigError, InputError, NotFiniteError, RunError
-from bertsmith.base.core.progress import Progress, amount
+from bertsmith.base.core.progress import Progress, amount, short_repr
 from bertsmith.base.storage.locks import locked_file
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.files import VectorFile, require_place
@@ -50,6 +50,8 @@ class VectorSummary:
     counts: Mapping[str, int]
     notes: tuple[str, ...]
     seconds: float
+
+    __repr__ = short_repr
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -66,6 +66,7 @@ from bertsmith.text.corpus.pairs import PairFiles, has_pairs, write_pairs
 from bertsmith.text.documents.encodings import UTF_8
 from bertsmith.text.documents.readers import ReadingSettings
 from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.training.loop.callbacks import warn_of_uncalled
 
 _SETTINGS, _WORDS, _STREAM, _STATE = "settings.json", "words.txt", "stream.i32", "state.safetensors"
 _COUNTS = "counts"  # a folder: sorted runs of counts, and afterwards the pairs of GloVe
@@ -106,6 +107,7 @@ def train_word_vectors(
         InputError: a file is missing, empty or damaged, there are too few words, or `out` is taken.
         RunError: there is an unfinished run that is neither resumed nor replaced, or one with other settings.
     """
+    warn_of_uncalled("the training of word vectors")
     settings = dataclasses.replace(settings or WordVectorSettings(), **changes).resolved()
     out, reading = Path(out), ReadingSettings(form=form, column=column, encoding=encoding, bad_bytes=bad_bytes)
     folder = Path(f"{out.absolute()}.training")

@@ -20,7 +20,7 @@ from safetensors.numpy import load_file, save_file
 
 from bertsmith.base.core.errors import InputError, nearest
 from bertsmith.base.core.finite import first_not_finite
-from bertsmith.base.core.progress import counted
+from bertsmith.base.core.progress import counted, short_repr
 from bertsmith.base.storage.files import FolderKind, atomic_folder, digest_file, misfit, read_json
 from bertsmith.tasks.metrics.vectors import unit
 from bertsmith.text.tokenizers.normalize import TextRules, basic_tokens
@@ -42,6 +42,8 @@ class WordVectors:
     counts: npt.NDArray[np.int64] | None = None  # int64 [V], how often each occurred; None if unknown
     lowercase: bool = False  # words are looked up without capitals and accents; otherwise as they are
     about: dict[str, Any] = dataclasses.field(default_factory=dict)  # how the vectors were made, for JSON
+
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         assert self.vectors.dtype == np.float32

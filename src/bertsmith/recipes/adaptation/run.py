@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.base.core.errors import ConfigError
-from bertsmith.base.core.progress import tell, warn
+from bertsmith.base.core.progress import short_repr, tell, warn
 from bertsmith.base.core.requests import path_or_none, takes
 from bertsmith.base.core.settings import AUTO, require, to_dict
 from bertsmith.base.machine.runtime import Rank, choose
@@ -64,6 +64,8 @@ class AdaptationResult:
     report: Mapping[str, Any]
     model: Path
     page: Path
+
+    __repr__ = short_repr
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Header and rows of the table: each quantity before and after."""

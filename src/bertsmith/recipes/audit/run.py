@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.core.progress import counted, quiet, warn
+from bertsmith.base.core.progress import counted, quiet, short_repr, warn
 from bertsmith.base.core.requests import takes
 from bertsmith.base.core.settings import to_dict
 from bertsmith.base.core.tables import local_path
@@ -103,11 +103,13 @@ class Audit:
     issues: Sequence[Mapping[str, Any]]
     folder: Path
 
+    __repr__ = short_repr
+
     def lines(self) -> list[str]:
         """The lines that the command prints."""
-        report = self.report
+        report, corrected = self.report, next(self.folder.glob("corrected.*"), self.folder)
         if "corrections" in report:
-            return [f"{counted(report['corrections'], 'correction')} in {next(self.folder.glob('corrected.*'))}"]
+            return [f"{counted(report['corrections'], 'correction')} in {corrected}"]
         low, high = report["interval"]
         metric = "f1" if "f1" in report else "accuracy"
         systems = ", ".join(f"{name} {score:.4f}" for name, score in report[metric].items())
@@ -121,7 +123,7 @@ class Audit:
             lines.append(told)
         if "corrected" in report:
             lines.append(
-                f"{counted(report['corrected'], 'sentence')} changed in {next(self.folder.glob('corrected.*'))}, "
+                f"{counted(report['corrected'], 'sentence')} changed in {corrected}, "
                 "by suggestions that are almost certain; --fix makes all that you leave in issues.csv"
             )
         if "next" in report:

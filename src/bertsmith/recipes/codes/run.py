@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith.base.core.progress import counted, tell
+from bertsmith.base.core.progress import counted, short_repr, tell
 from bertsmith.base.core.requests import takes
 from bertsmith.base.core.settings import require, to_dict
 from bertsmith.base.machine.runtime import Rank, choose
@@ -52,6 +52,8 @@ class CodesResult:
 
     training: TrainResult
     results: Mapping[str, Any]
+
+    __repr__ = short_repr
 
 
 @takes(TrainCodesRequest)

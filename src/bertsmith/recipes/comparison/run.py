@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.base.core.errors import ConfigError, InputError, RunError
-from bertsmith.base.core.progress import counted, quiet, said_once, warn
+from bertsmith.base.core.progress import counted, quiet, said_once, short_repr, warn
 from bertsmith.base.core.requests import path_or_none, takes
 from bertsmith.base.core.settings import require, require_other
 from bertsmith.base.machine.runtime import choose
@@ -53,6 +53,8 @@ class ComparisonResult:
 
     report: Mapping[str, Any]
     page: Path
+
+    __repr__ = short_repr
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Header and rows of the table."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.base.core.errors import ConfigError
-from bertsmith.base.core.progress import quiet
+from bertsmith.base.core.progress import quiet, short_repr
 from bertsmith.base.machine.runtime import choose_inference
 from bertsmith.base.storage.files import write_json
 from bertsmith.inference.predictors.loading import load_predictor
@@ -152,6 +152,8 @@ class DistillationReport:
     # model), and "cost"; the teacher first
     rows: Sequence[Mapping[str, Any]]
     path: Path
+
+    __repr__ = short_repr
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

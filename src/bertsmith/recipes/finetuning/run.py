@@ -358,6 +358,7 @@ def _finish(
         "warnings": [*job.data.warnings, *cut_lines(job)],
         "train_examples": len(job.data.train),
         "dev_examples": len(job.data.dev),
+        "held_out": job.data.held_out,
         "scores": {
             name: dataclasses.asdict(spread([result.scores[name] for result in results])) for name in results[0].scores
         },
@@ -472,7 +473,8 @@ def summary_lines(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
     dev = report.get("dev_examples")
     if dev is not None and 0 < dev < FEW_DEV:
         few = f"scores on {counted(dev, 'dev example')} depend mostly on chance"
-        lines.append(f"{few}; give more with --dev, or score all with --folds")
+        # --folds is refused with --dev.
+        lines.append(f"{few}; give more with --dev" + (", or score all with --folds" if report.get("held_out") else ""))
     metric, kept = report["metric"], kept_name(report)
     if metric in report["intervals"]:
         score, (low, high) = kept_scores(report)[metric], report["intervals"][metric]

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import torch
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.core.progress import Progress, tell
+from bertsmith.base.core.progress import Progress, short_repr, tell
 from bertsmith.base.core.requests import takes
 from bertsmith.base.core.settings import require
 from bertsmith.base.storage.files import require_outside
@@ -57,6 +57,8 @@ class StaticSummary:
     width: int  # K
     variance: float  # the share of the variance of the pieces' vectors in the directions that were kept
     texts: int  # texts whose pieces were counted; 0 without a text
+
+    __repr__ = short_repr
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -1,7 +1,8 @@
 """The replies that are drawn as candidates next to the right one.
 
 Replies that differ in white space or capital letters alone are equal: one that equals the right reply is never a wrong
-one, and neither is a reply to an equal context. Draws depend on the row alone, so that each call gives the same ones.
+one, and neither is a reply to an equal context. The seed of the draws is fixed, and that of a run has no part in them:
+a rank depends on the candidates, so all seeds of a run, other models, and `evaluate` later on rank the same ones.
 """
 
 import dataclasses

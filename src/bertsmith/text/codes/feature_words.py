@@ -31,7 +31,7 @@ from sklearn.cluster import KMeans, MiniBatchKMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.core.progress import Progress
+from bertsmith.base.core.progress import Progress, short_repr
 from bertsmith.base.core.randomness import derive
 from bertsmith.base.storage.files import atomic_file, require_file
 
@@ -51,6 +51,8 @@ class FeatureWords:
     centers: Floats
     parents: Ints
     counts: Ints
+
+    __repr__ = short_repr
 
     def __len__(self) -> int:
         return len(self.leaves)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.base.core.progress import Progress, counted
+from bertsmith.base.core.progress import Progress, counted, short_repr
 from bertsmith.base.core.requests import takes
 from bertsmith.text.corpus.frequencies import entropy
 from bertsmith.text.corpus.hashing import HashCounts, Hashes, HashSet, has, run_hashes
@@ -76,6 +76,8 @@ class CorpusReport:
     form: str
     unknown_sentences: int = 0
     sources: tuple[dict[str, Any], ...] = ()
+
+    __repr__ = short_repr
 
     def to_dict(self) -> dict[str, Any]:
         """All numbers and the advice, as plain values for JSON."""

@@ -7,6 +7,8 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bertsmith.base.core.progress import warn
+
 if TYPE_CHECKING:
     from bertsmith.training.loop.result import TrainResult
 
@@ -65,6 +67,12 @@ def callbacks(*called: Callback) -> Iterator[None]:
         yield
     finally:
         _CALLBACKS.reset(token)
+
+
+def warn_of_uncalled(work: str) -> None:
+    """Warns of callbacks in the context that some work does not call."""
+    if _CALLBACKS.get():
+        warn(f"callbacks are not called by {work}")
 
 
 def current_callbacks() -> Sequence[Callback]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from bertsmith.base.core.progress import short_repr
 from bertsmith.training.loop.checkpoint import disk_errors
 
 
@@ -35,6 +36,8 @@ class TrainResult:
     kept_tokens: int
     scores: Mapping[str, float]
     stopped_early: bool = False
+
+    __repr__ = short_repr
 
 
 def written(write_model: "WriteModel", folder: Path, result: TrainResult) -> None:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from bertsmith.base.core.errors import ConfigError
-from bertsmith.base.core.progress import amount, counted, duration
+from bertsmith.base.core.progress import amount, counted, duration, short_repr
 from bertsmith.base.core.settings import to_dict
 from bertsmith.models.products.work import Work
 from bertsmith.training.loop.budget import EVALUATIONS, Durations
@@ -54,6 +54,8 @@ class RunPlan:
     notes: tuple[str, ...]
     gain: str
     settings: PlanSettings
+
+    __repr__ = short_repr
 
     @property
     def hours(self) -> float:
