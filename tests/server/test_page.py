@@ -929,6 +929,7 @@ def test_pictures_of_the_page(browser, stub):
     with _real_server(models) if models else contextlib.nullcontext(stub.address) as address:
         for name, view, viewport, scheme in (
             ("fill", "fill", DESKTOP, "light"),
+            ("two-models", "fill", DESKTOP, "light"),
             ("similarity", "compare", DESKTOP, "light"),
             ("attention", "attention", DESKTOP, "light"),
             ("attention-dark", "attention", DESKTOP, "dark"),
@@ -945,6 +946,9 @@ def test_pictures_of_the_page(browser, stub):
                 model = section.get_by_label("Model")
                 if view in ("compare", "attention") and model.count():
                     model.select_option(index=1)
+                if name == "two-models":
+                    rivals = section.get_by_label("Compare with")
+                    rivals.select_option(index=rivals.locator("option").count() - 1)
                 for _ in range(2):  # the first is slow: it is the first that the model is asked
                     section.locator(".actions .go").click()
                     visit.answered(section)
