@@ -228,9 +228,8 @@ def variant(result: Result, script: str) -> str:
 def page(topic: Topic) -> str:
     """The text of the page of a topic, in Markdown."""
     parts = [f"# {topic.title}\n", figure(topic.figure)]
-    for script in sorted(
-        topic.scripts.split(), key=lambda name: (max(r.day for r in results()[name]), name), reverse=True
-    ):
+    measured = [name for name in topic.scripts.split() if name in results()]
+    for script in sorted(measured, key=lambda name: (max(r.day for r in results()[name]), name), reverse=True):
         about, command = command_of(script)
         rows = [
             f"| {', '.join(filter(None, (result.machine, result.cores)))} | {result.versions or '-'} | "
