@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 import bertsmith
 from bertsmith.base.core.errors import ConfigError, InputError, RunError
-from bertsmith.base.core.requests import from_file
+from bertsmith.base.core.requests import from_file, path_or_none
 from bertsmith.base.core.tables import as_file
+from bertsmith.recipes.adaptation.settings import AdaptRequest
 from bertsmith.recipes.finetuning.request import FinetuneRequest
 from bertsmith.tasks.datasets.tables import read_table, read_texts
 from tasks.task_samples import examples_of, write_base_model
@@ -158,6 +159,21 @@ def test_scores_and_predictions_of_a_table_are_those_of_the_file(run: Path, tmp_
     assert model.predict(in_features(rows)).rows == answers
     assert model.predict(in_features(rows[:0])).column_names == list(answers[0])
     assert model.predict(pa.Table.from_pylist(rows)[:0]).column_names == list(answers[0])
+
+
+def test_a_conversion_and_an_adaptation_take_tables_too(run: Path, tmp_path: Path) -> None:
+    rows = rows_of(12, seed=1)
+    pd.DataFrame(rows).to_csv(tmp_path / "dev.csv", index=False)
+    lines = [
+        bertsmith.convert(run / "model", tmp_path / name, to="google", data=data).comparisons
+        for name, data in (("a", rows), ("b", tmp_path / "dev.csv"))
+    ]
+    assert any("accuracy" in line for line in lines[0])
+    assert [line.replace("data.jsonl", "dev.csv") for line in lines[0]] == list(lines[1])
+    request = AdaptRequest(str(run), [tmp_path / "dev.csv"], tmp_path / "out", task="classification", train=rows)
+    train = path_or_none(request.train)
+    assert train is not None
+    assert [example.first for example in read_texts(train).examples] == [row["text"] for row in rows]
 
 
 def test_predictions_of_a_frame_have_its_index_and_nothing_for_rows_without_text(

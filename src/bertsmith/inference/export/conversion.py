@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bertsmith.base.core.errors import CheckpointError, ConfigError
 from bertsmith.base.core.progress import tell
-from bertsmith.base.core.requests import takes
+from bertsmith.base.core.requests import path_or_none, takes
 from bertsmith.base.storage.files import atomic_folder, digest_file, read_json, require_outside, write_json, write_text
 from bertsmith.inference.export.check import compare, library_model
 from bertsmith.inference.export.onnx_files import write_fp32, write_int8
@@ -54,7 +54,7 @@ def export(request: ConvertRequest) -> tuple[LoadReport, list[str]]:
     if to not in FORMATS:
         raise ConfigError.unknown("format", to, FORMATS)
     file, rules, allow_unknown = _data_file(request), _rules(request), request.allow_unknown
-    require_outside(destination, [path for path in (source, request.data) if path is not None])
+    require_outside(destination, [source, *([] if file is None else [file.path])])
     with atomic_folder(destination, replace=MODEL_FOLDER if request.replace else False) as partial:
         if to == "onnx":
             folder = load.load_any(source, rules=rules, allow_unknown=allow_unknown)
@@ -93,7 +93,7 @@ def _require_reader(source: str | Path, rules: TextRules | None, allow_unknown: 
 def _data_file(request: ConvertRequest) -> DataFile | None:
     """The file to compare on, if there is one."""
     name = None if request.task is None else task_name(request.task)
-    file = DataFile(path=Path(request.data or ""), task=name, columns=request.part(ColumnSettings))
+    file = DataFile(path=path_or_none(request.data) or Path(), task=name, columns=request.part(ColumnSettings))
     if request.data is None and file.chosen:
         raise ConfigError.needs(file.options.partition(",")[0], "--data", "name the labelled file")
     return None if request.data is None else file

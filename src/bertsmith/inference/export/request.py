@@ -7,6 +7,7 @@ from typing import Annotated
 
 from bertsmith.base.core.requests import Request
 from bertsmith.base.core.settings import Help, help_field, require_other
+from bertsmith.base.core.tables import File
 from bertsmith.tasks.specs.settings import ColumnSettings
 
 SOURCE = Help(
@@ -28,13 +29,14 @@ class ConvertRequest(Request, ColumnSettings):
     _: dataclasses.KW_ONLY
     to: str = help_field("huggingface", "huggingface, google or onnx", metavar="FORMAT")
     int8: bool = help_field(False, "with --to onnx: also write model_int8.onnx, with 8-bit weights")
-    data: str | Path | None = help_field(
+    data: File | None = help_field(
         None,
         "labelled examples of the model's task to compare on; texts, one per line, for a model without a task "
         "[built-in sentences]",
         metavar="FILE",
         path=True,
         kind=Path,
+        table=True,
     )
     task: str | None = help_field(None, "with --data: format of the file [that of the model's task]", metavar="NAME")
     limit: float | None = help_field(

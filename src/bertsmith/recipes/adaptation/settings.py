@@ -16,6 +16,7 @@ from bertsmith.base.core.settings import (
     require_number,
     require_other,
 )
+from bertsmith.base.core.tables import File
 from bertsmith.tasks.specs.named_tasks import task_name
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.text.documents.readers import ReadingSettings
@@ -119,8 +120,8 @@ class AdaptRequest(Request, AdaptationSettings, ReadingSettings, ColumnSettings)
     task: str | None = help_field(
         None, "a task of the domain, as in `finetune`; scored before and after", metavar="NAME"
     )
-    train: str | Path | None = file_field("with --task: the training file")
-    dev: str | Path | None = file_field("with --task: the dev file [a tenth of the training examples]")
+    train: File | None = file_field("with --task: the training file", table=True)
+    dev: File | None = file_field("with --task: the dev file [a tenth of the training examples]", table=True)
     seeds: int | None = help_field(
         None, "with --task: fine-tunings of each model [as in `finetune`]", least=1, most=1000
     )
