@@ -162,7 +162,7 @@ def test_warnings_of_folds_in_processes_are_seen_once(
     with said_once(), callbacks(Callback()):
         finetuning._train_folds(request, None, Rank(), seeds=1, resume=False)
     printed = capsys.readouterr().err
-    assert "callbacks are not called by the trainings of folds by `workers=2`" in printed
+    assert "callbacks are not called by the trainings of folds by --workers 2" in printed
     assert printed.count("warning: the loss is high") == 1
     assert "the table is short" not in printed, "it was said for all examples"
 
