@@ -23,6 +23,15 @@ def test_an_array_is_mapped_or_read(tmp_path: Path) -> None:
     assert load_array(path)[0, 0] == 7
 
 
+@pytest.mark.parametrize("shape", [b"(3i,", b"(3, ", b"<3,)"])
+def test_a_damaged_header_is_a_value_error(tmp_path: Path, shape: bytes) -> None:
+    path = tmp_path / "a.npy"
+    np.save(path, np.arange(3))
+    path.write_bytes(path.read_bytes().replace(b"(3,)", shape, 1))
+    with pytest.raises(ValueError, match="a damaged header"):
+        load_array(path)
+
+
 def test_headers_are_parsed_by_one_thread_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, load, several = tmp_path / "a.npy", np.load, threading.Barrier(2)
     np.save(path, np.arange(3))

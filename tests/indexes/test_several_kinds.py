@@ -23,7 +23,7 @@ from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.loading import load_token_embedder
 from bertsmith.inference.vectors.token_embedder import TokenEmbedder
 from bertsmith.inference.vectors.writers import CodesWriter
-from bertsmith.tasks.metrics.token_vectors import max_sim
+from bertsmith.tasks.metrics.token_vectors import TokenMatrix, max_sim
 from checkpoints.sparse_folder import write_sparse
 from indexes.test_indexes import Killed, files_of, killed_after, small_blocks, write_texts
 from search.late_samples import write_late
@@ -189,6 +189,35 @@ def test_a_damaged_file_is_refused(whole: Path, tmp_path: Path, name: str) -> No
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(InputError, match="a whole segment"):
         compact_index(folder, segment_rows=100)
+
+
+def test_an_index_with_some_changed_bytes_answers_or_is_refused_in_a_line(whole: Path, tmp_path: Path) -> None:
+    segment = Index(whole).segments[0]
+    asked: dict[str, Any] = {kind: segment.vectors[kind].stored(np.arange(2)) for kind in (DENSE, SPARSE)}
+    tokens = segment.vectors[TOKENS].stored(np.arange(1))
+    asked[TOKENS] = TokenMatrix(tokens.rows(0, len(tokens.numbers)), tokens.lengths)
+    names = [path.relative_to(whole) for path in sorted(segment.folder.iterdir()) if path.suffix != ".json"]
+    refusals = 0
+    for seed in range(26):
+        draw, folder = np.random.default_rng(seed), tmp_path / str(seed)
+        shutil.copytree(whole, folder)
+        path = folder / names[seed % len(names)]
+        content = bytearray(path.read_bytes())
+        for place in draw.integers(len(content) if seed % 2 else min(len(content), 128), size=3):
+            content[place] ^= 1 << draw.integers(8)
+        path.write_bytes(content)
+        try:
+            index = Index(folder)
+            for kind, queries in asked.items():
+                assert len(index.by(kind).search(queries, 5).places)
+            index.token_scores(asked[TOKENS], [0, 15])
+            index.by_words(k1=0.9, b=0.4).search(QUERIES, 5)
+            assert len(list(index.texts)) == 20
+            remove_from_index(folder, id=["t1"])
+            compact_index(folder, segment_rows=100)
+        except BertsmithError:
+            refusals += 1
+    assert refusals > 5
 
 
 def test_what_does_not_fit_is_refused(whole: Path, models: Sequence[Path], tmp_path: Path) -> None:

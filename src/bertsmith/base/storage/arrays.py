@@ -1,10 +1,12 @@
 """Arrays in .npy files: those that several threads read at once, and those that are filled in any order."""
 
+import contextlib
 import os
 import struct
 import threading
+import tokenize
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -25,9 +27,19 @@ def load_array(path: str | Path, mode: Literal["r", "r+"] | None = "r") -> npt.N
     Raises:
         OSError, ValueError, EOFError: the file is missing or damaged.
     """
-    with _parsing:
+    with _header_is_parsed():
         array: npt.NDArray[Any] = np.load(path, mmap_mode=mode, allow_pickle=False)
     return array
+
+
+@contextlib.contextmanager
+def _header_is_parsed() -> Iterator[None]:
+    """A context that one thread is in at a time, and in which a header that is no Python is a ValueError."""
+    try:
+        with _parsing:
+            yield
+    except (SyntaxError, tokenize.TokenError) as error:
+        raise ValueError(f"a damaged header ({error})") from None
 
 
 def mapped_arrays(path: Path, names: Sequence[str]) -> list[npt.NDArray[Any]]:
@@ -46,7 +58,7 @@ def mapped_arrays(path: Path, names: Sequence[str]) -> list[npt.NDArray[Any]]:
                 file.seek(entry.header_offset + _NAME_LENGTH)
                 lengths = struct.unpack("<HH", file.read(4))  # of the name and of more about the entry, which follow
                 file.seek(sum(lengths), os.SEEK_CUR)
-                with _parsing:
+                with _header_is_parsed():
                     np.lib.format.read_magic(file)
                     shape, _, dtype = np.lib.format.read_array_header_1_0(file)
                 if dtype.hasobject:

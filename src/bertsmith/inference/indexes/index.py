@@ -27,11 +27,11 @@ import pyarrow as pa
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.storage.files import FORMAT, FileState, file_state, misfit, read_json, require_format, write_json
 from bertsmith.inference.indexes.filters import conditions
-from bertsmith.inference.indexes.rows import ID, TEXT
+from bertsmith.inference.indexes.rows import ID, TEXT, refused_if_damaged
 from bertsmith.inference.indexes.segment import Segment, SegmentRecord, VectorsRecord
 from bertsmith.inference.indexes.words import IndexWords
 from bertsmith.inference.search.cells import RECALL
-from bertsmith.inference.search.postings import TextColumn
+from bertsmith.inference.search.postings import TextColumn, value_at
 from bertsmith.inference.search.rankings import Ranking, merged, no_rows
 from bertsmith.inference.search.request import BUILDING, DENSE, MANIFEST, SPARSE, TOKENS, WORDS
 from bertsmith.tasks.metrics.token_vectors import TokenMatrix, max_sim
@@ -207,7 +207,8 @@ class Index:
         borders = np.searchsorted(numbers, [*self._starts, len(self.ids)])
         parts = [np.empty((1, 0), np.float32)]
         for segment, start, begin, end in zip(self.segments, self._starts, borders[:-1], borders[1:], strict=True):
-            parts.append(max_sim(query, segment.vectors[TOKENS].stored(numbers[begin:end] - start)))
+            with refused_if_damaged(segment.folder):
+                parts.append(max_sim(query, segment.vectors[TOKENS].stored(numbers[begin:end] - start)))
         return np.asarray(np.hstack(parts)[0], dtype=np.float32)
 
     @property
@@ -230,7 +231,7 @@ class Index:
 
     def columns(self, row: int) -> dict[str, str | None]:
         """The values of a row besides id and text, by column."""
-        return {name: self.table[name][row].as_py() for name in self.manifest.columns}
+        return {name: value_at(self.table[name], row) for name in self.manifest.columns}
 
 
 def _opened(folder: Path, earlier: Sequence[Segment]) -> tuple[FileState, Manifest, list[Segment]]:

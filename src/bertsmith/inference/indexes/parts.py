@@ -176,7 +176,9 @@ def copy_vectors(segment: Path, kind: str, width: int, pieces: Sequence[tuple[Se
         assert not first, "a new segment"
         for part, rows in pieces:
             for start in range(0, len(rows), _BLOCK):
-                yield part.vectors[kind].stored(rows[start : start + _BLOCK])
+                with refused_if_damaged(part.folder):
+                    vectors = part.vectors[kind].stored(rows[start : start + _BLOCK])
+                yield vectors
 
     if kind == TOKENS:
         copy_coder(pieces[0][0].folder, [segment])

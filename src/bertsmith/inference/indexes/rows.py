@@ -59,9 +59,10 @@ def write_rows(folder: Path, records: Iterable[Record], columns: Sequence[str]) 
 
 
 class Rows:
-    """The rows of a segment."""
+    """The rows of a segment; an InputError if a file is damaged, also where that is seen later."""
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
         with refused_if_damaged(folder):
             self.table = pa.ipc.open_file(pa.memory_map(str(folder / ROWS))).read_all()
             self._ids = load_array(folder / IDS)
@@ -70,25 +71,29 @@ class Rows:
 
     def texts(self, start: int, stop: int) -> list[str]:
         """The texts of some rows."""
-        return list(self.table[TEXT].slice(start, stop - start).to_pylist())
+        with refused_if_damaged(self._folder):
+            return list(self.table[TEXT].slice(start, stop - start).to_pylist())
 
     def records(self, rows: Ints) -> Iterator[Record]:
         """Some rows, int64 [n], as records."""
         for start in range(0, len(rows), _BATCH):
-            for values in self.table.take(rows[start : start + _BATCH]).to_pylist():
+            with refused_if_damaged(self._folder):
+                batch = self.table.take(rows[start : start + _BATCH]).to_pylist()
+            for values in batch:
                 yield Record(values[ID], values[TEXT], "", values)
 
     def find(self, ids: Sequence[str]) -> tuple[Ints, Ints]:
         """The positions in `ids` of those that are in the segment, and their rows, both int64."""
-        hashes = _hashes(ids)
-        stored = self._ids["hash"]
-        starts, ends = np.searchsorted(stored, hashes, "left"), np.searchsorted(stored, hashes, "right")
-        pairs = [
-            (position, int(row))
-            for position in np.flatnonzero(ends > starts).tolist()
-            for row in self._ids["row"][starts[position] : ends[position]]
-            if self.table[ID][int(row)].as_py() == ids[position]
-        ]
+        with refused_if_damaged(self._folder):
+            hashes = _hashes(ids)
+            stored = self._ids["hash"]
+            starts, ends = np.searchsorted(stored, hashes, "left"), np.searchsorted(stored, hashes, "right")
+            pairs = [
+                (position, int(row))
+                for position in np.flatnonzero(ends > starts).tolist()
+                for row in self._ids["row"][starts[position] : ends[position]]
+                if self.table[ID][int(row)].as_py() == ids[position]
+            ]
         positions, rows = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         return positions, rows
 
@@ -105,7 +110,8 @@ class Rows:
         shorter, longer = sorted((self._ids["hash"], other._ids["hash"]), key=len)
         common = np.unique(shorter[located(longer, shorter)[1]])
         rows = self._ids["row"][np.searchsorted(self._ids["hash"], common)]
-        ids = [self.table[ID][int(row)].as_py() for row in rows]
+        with refused_if_damaged(self._folder):
+            ids = [self.table[ID][int(row)].as_py() for row in rows]
         return [ids[position] for position in other.find(ids)[0].tolist()]
 
     def require_others(self, others: "Sequence[Rows]") -> None:
@@ -120,7 +126,7 @@ def refused_if_damaged(segment: Path) -> Iterator[None]:
     """Names the folder of a segment in the message if a file in it cannot be read."""
     try:
         yield
-    except (OSError, EOFError, ValueError, RuntimeError) as error:
+    except (OSError, EOFError, ValueError, IndexError, RuntimeError) as error:
         raise InputError(
             expected=f"a whole segment in '{segment}'", found=str(error), fix="build the index again, or restore it"
         ) from None

@@ -151,4 +151,5 @@ class Segment:
         Args:
             where: conditions that a row must meet.
         """
-        return self.vectors[kind].search(queries, top, self.allowed(where), exact=exact)
+        with refused_if_damaged(self.folder):
+            return self.vectors[kind].search(queries, top, self.allowed(where), exact=exact)

@@ -53,9 +53,13 @@ class SparseRows:
 
     def __getitem__(self, rows: npt.NDArray[np.int64]) -> sp.csr_matrix:
         data, indices, starts, (_, width) = self._arrays
-        lengths = starts[rows + 1] - starts[rows]
-        places = places_of(starts[rows], lengths)
-        parts = data[places].astype(np.float32), indices[places], offsets_of(lengths)
+        with refused_if_damaged(self._folder):
+            lengths = starts[rows + 1] - starts[rows]
+            places = places_of(starts[rows], lengths)
+            terms = indices[places]
+            if terms.min(initial=0) < 0 or terms.max(initial=0) >= width:  # scipy would not check them
+                raise ValueError(f"terms that are not among {width:,}")
+        parts = data[places].astype(np.float32), terms, offsets_of(lengths)
         return sp.csr_matrix(parts, shape=(len(rows), width))
 
     def blocks(self) -> Iterator[sp.csr_matrix]:

@@ -65,7 +65,10 @@ class TokenVectors(SegmentVectors):
         self._codes, ends = load_array(folder / TOKEN_VECTORS), load_array(folder / ENDS)
         if len(ends) != rows or len(self._codes) != (ends[-1] if rows else 0):
             raise ValueError(f"{rows:,} rows, {len(ends):,} ends and {len(self._codes):,} codes of tokens")
-        self._offsets = offsets_of(np.diff(ends, prepend=0))
+        lengths = np.diff(ends, prepend=0)
+        if lengths.min(initial=0) < 0:
+            raise ValueError("ends of vectors of tokens that do not ascend")
+        self._offsets = offsets_of(lengths)
         self._compared, self._cells = compared, Postings(folder, TOKEN_CELLS) if compared else None
 
     def search(self, queries: TokenMatrix, top: int, allowed: Mask | None, *, exact: bool = False) -> Ranking:

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.storage.arrays import load_array
 from bertsmith.base.storage.files import atomic_file
+from bertsmith.inference.indexes.rows import refused_if_damaged
 from bertsmith.inference.search.bm25 import K1, B, Floats, dampings, rarities, require_parameters
 from bertsmith.inference.search.postings import Mask, Postings, Summand, Term, best_rows, located, write_counts
 from bertsmith.inference.search.rankings import Ranking, joined, merged, no_rows
@@ -62,7 +63,7 @@ class SegmentWords:
     """
 
     def __init__(self, folder: Path, rows: int, removed: npt.NDArray[np.uint32]) -> None:
-        self.postings = Postings(folder, WORDS)
+        self.folder, self.postings = folder, Postings(folder, WORDS)
         self.lengths = load_array(folder / LENGTHS)
         if len(self.lengths) != rows:
             raise ValueError(f"{rows:,} rows and {len(self.lengths):,} lengths")
@@ -121,7 +122,8 @@ class IndexWords:
                 if (term := terms[word][number]) is not None
             ]
             least = float(result.scores[0, top - 1]) if result.scores.shape[1] >= top else -np.inf
-            ranking = best_rows(summands, len(segment.lengths), top, allowed, least)
+            with refused_if_damaged(segment.folder):
+                ranking = best_rows(summands, len(segment.lengths), top, allowed, least)
             result = merged([result, ranking], [0, start], top)
             start += len(segment.lengths)
         return result

@@ -25,6 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import scipy.sparse as sp
 
+from bertsmith.base.core.errors import InputError
 from bertsmith.base.storage.arrays import allocated_array, load_array
 from bertsmith.base.storage.files import atomic_file
 from bertsmith.inference.search.rankings import Ranking, best
@@ -190,7 +191,7 @@ class Postings:
 
 
 class TextColumn(Sequence[str]):
-    """A column of texts of which values are read one by one."""
+    """A column of texts of which values are read one by one; an InputError if one is damaged."""
 
     def __init__(self, values: pa.ChunkedArray) -> None:
         self._values = values
@@ -205,7 +206,18 @@ class TextColumn(Sequence[str]):
     def __getitem__(self, number: int | slice) -> str | Sequence[str]:
         if isinstance(number, slice):
             return TextColumn(self._values[number])
-        return str(self._values[number].as_py())
+        return str(value_at(self._values, number))
+
+
+def value_at(values: pa.ChunkedArray, number: int) -> str | None:
+    """A value of a column of texts; an InputError if it is damaged."""
+    try:
+        value: str | None = values[number].as_py()
+    except UnicodeDecodeError as error:
+        raise InputError(
+            expected="texts in UTF-8 in an index", found=str(error), fix="build it again, or restore it"
+        ) from None
+    return value
 
 
 class Summand(NamedTuple):
