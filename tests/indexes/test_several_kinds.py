@@ -203,8 +203,8 @@ def test_an_index_with_some_changed_bytes_answers_or_is_refused_in_a_line(whole:
         shutil.copytree(whole, folder)
         path = folder / names[seed % len(names)]
         content = bytearray(path.read_bytes())
-        for place in draw.integers(len(content) if seed % 2 else min(len(content), 128), size=3):
-            content[place] ^= 1 << draw.integers(8)
+        for position in draw.integers(len(content) if seed % 2 else min(len(content), 128), size=3):
+            content[position] ^= 1 << draw.integers(8)
         path.write_bytes(content)
         try:
             index = Index(folder)
