@@ -19,6 +19,7 @@ import math
 import os
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,18 +46,19 @@ TASKS = ("trec", "sst-2")
 LEAST = 5  # occurrences of a character that has a piece
 
 
-def vocabulary_of(unit: str, counts: Counter[str], options: argparse.Namespace) -> Vocabulary:
+def vocabulary_of(unit: str, counts: Mapping[str, int], options: argparse.Namespace) -> Vocabulary:
     """The vocabulary of a unit, from the counts of the words."""
     if unit == "pieces":
         return learn_vocabulary(counts, options.pieces)
     if unit == "words":
-        return Vocabulary([*SPECIAL_PIECES, *(word for word, _ in counts.most_common(options.words))])
+        often = sorted(counts, key=lambda word: (-counts[word], word))[: options.words]
+        return Vocabulary([*SPECIAL_PIECES, *often])
     characters = letters_of(counts)
     often = sorted(character for character, count in characters.items() if count >= LEAST)
     return Vocabulary([*SPECIAL_PIECES, *often, *(f"##{character}" for character in often)])
 
 
-def letters_of(counts: Counter[str]) -> Counter[str]:
+def letters_of(counts: Mapping[str, int]) -> Counter[str]:
     """How often each character occurs."""
     characters = Counter[str]()
     for word, count in counts.items():
@@ -65,7 +67,7 @@ def letters_of(counts: Counter[str]) -> Counter[str]:
     return characters
 
 
-def bits_of_spelling(tokenizer: WordPieceTokenizer, counts: Counter[str], lines: list[str]) -> float:
+def bits_of_spelling(tokenizer: WordPieceTokenizer, counts: Mapping[str, int], lines: list[str]) -> float:
     """The bits of the letters, and of the end, of every unknown word of some lines, by the frequencies in the text."""
     characters, known, bits = letters_of(counts), set(tokenizer.vocabulary.pieces), 0.0
     total = sum(characters.values()) + sum(counts.values())
@@ -77,7 +79,7 @@ def bits_of_spelling(tokenizer: WordPieceTokenizer, counts: Counter[str], lines:
     return bits
 
 
-def arm_of(unit: str, seed: int, counts: Counter[str], options: argparse.Namespace) -> dict[str, Any]:
+def arm_of(unit: str, seed: int, counts: Mapping[str, int], options: argparse.Namespace) -> dict[str, Any]:
     """What one model has learned; read if it was measured before."""
     folder = options.work / f"{unit}-{seed}"
     if (folder / "scores.json").is_file():
