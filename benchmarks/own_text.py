@@ -129,7 +129,9 @@ def with_table(page: str, gains: Sequence[Gain]) -> str:
         text = f"{gain.megabytes:g} MB, read {gain.passes:.2g} times; {counted(gain.domains, 'domain')}"
         scores = f"{100 * gain.before:.1f} | {100 * gain.bag:.1f}"
         lines.append(f"| {arm} | {text} | {gain.labels:,} | {scores} | {gain.shown} | {gain.advice} |")
-    return BLOCK.sub(lambda _: "\n".join([MARK, *lines, END]), page)
+    if not gains:
+        lines = ["Nothing is measured yet: the benchmark is written, its cells are still to be run."]
+    return BLOCK.sub(lambda _: "\n".join([MARK, "", *lines, "", END]), page)
 
 
 def gains_of(cells: Iterable[Mapping[str, Any]]) -> list[Gain]:

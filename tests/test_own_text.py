@@ -58,7 +58,7 @@ def test_cells_are_measured_once_and_the_table_is_made_of_them(script, tmp_path,
     (tmp_path / "r.json").rename(tmp_path / "own_text_r.json")
     monkeypatch.setattr(script, "PAGE", page := file_with(tmp_path / "page.md", f"a\n{script.MARK}\n{script.END}\nz\n"))
     script.main(["--table"])
-    first, _, header, _, row, _, last = page.read_text().splitlines()
+    first, _, _, header, _, row, _, _, last = page.read_text().splitlines()
     assert (first, header[:24], last) == ("a", "| pre-training on text o", "z")
     assert row.startswith("| adapted starter | 0.01 MB")
     (gain,) = gains.read_gains(tmp_path / "gains.tsv")
