@@ -259,8 +259,10 @@ def test_plain_weights_are_used_where_they_were_measured(monkeypatch: pytest.Mon
     if RUNTIMES["bf16"].is_packed:
         assert not uses(8, 8, torch.bfloat16)
     monkeypatch.setattr(thresholds, "mkl_has_avx512", lambda: False)
-    for features, is_plain in ((frozenset({"avx2", "avx512f"}), False), (frozenset({"avx2"}), True)):
-        monkeypatch.setattr(thresholds, "for_onednn", lambda features=features: Processor(features=features))
+    avx2, avx512 = Processor(features=frozenset({"avx2"})), Processor(features=frozenset({"avx2", "avx512f"}))
+    for limited, whole, is_plain in ((avx512, avx512, False), (avx2, avx2, True), (avx2, avx512, False)):
+        monkeypatch.setattr(thresholds, "for_onednn", lambda limited=limited: limited)
+        monkeypatch.setattr(thresholds, "hardware", lambda whole=whole: whole)
         assert uses(8, 8) == uses(768, 768) == is_plain
 
 

@@ -7,7 +7,7 @@ in docs/decisions/0014-inference-engine.md, a graph and torch in docs/decisions/
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bertsmith.base.machine.processor import for_onednn, mkl_has_avx512, processor_name
+from bertsmith.base.machine.processor import for_onednn, hardware, mkl_has_avx512, processor_name
 
 _NEVER = 2**63  # tokens
 
@@ -37,6 +37,7 @@ class Thresholds:
 
 
 AVX2 = Thresholds(many_plain=512, widest_plain=_NEVER)  # alone
+LIMITED_TO_AVX2 = Thresholds()  # with AVX-512, which a variable forbids
 AVX512 = Thresholds(keys_by_sequence={1: 22, 2: 28}, most_keys_by_sequence=143)
 # MKL has kernels of its own there; wider layers gain only at some numbers of tokens.
 INTEL_AVX512 = Thresholds(
@@ -51,4 +52,8 @@ def attention_thresholds() -> Thresholds:
 
 def thresholds_here() -> Thresholds:
     """Those of this processor, as oneDNN and MKL may use it."""
-    return INTEL_AVX512 if mkl_has_avx512() else AVX512 if for_onednn().has_avx512 else AVX2
+    if mkl_has_avx512():
+        return INTEL_AVX512
+    if for_onednn().has_avx512:
+        return AVX512
+    return LIMITED_TO_AVX2 if hardware().has_avx512 else AVX2
