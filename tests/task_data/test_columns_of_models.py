@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import bertsmith
-from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.models.model_files.metadata import read_metadata
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.task_data.task_files import columns_for
@@ -28,6 +28,18 @@ def rows_of(count: int, seed: int, **names: str) -> Rows:
     ]
 
 
+TRAINING: dict[str, Any] = {
+    "train": rows_of(40, 0),
+    "dev": rows_of(8, 9),
+    **COLUMNS,
+    "seeds": 1,
+    "epochs": 1,
+    "max_length": 32,
+    "device": "cpu",
+    "precision": "fp32",
+}
+
+
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_base_model(tmp_path_factory.mktemp("base") / "model")
@@ -36,8 +48,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def run(base: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("run") / "run"
-    settings: dict[str, Any] = {"seeds": 1, "epochs": 1, "max_length": 32, "device": "cpu", "precision": "fp32"}
-    bertsmith.finetune(base, "classification", out, train=rows_of(40, 0), dev=rows_of(8, 9), **COLUMNS, **settings)
+    bertsmith.finetune(base, "classification", out, **TRAINING)
     return out
 
 
@@ -105,6 +116,29 @@ def test_only_named_columns_are_stored(base: str, run: Path, tmp_path: Path) -> 
     assert "columns" not in (read_metadata(tmp_path / "run" / "bag-of-words").spec or {})
 
 
+def test_a_run_whose_record_has_no_columns_resumes_with_its_columns(base: str, run: Path, tmp_path: Path) -> None:
+    started = tmp_path / "run"
+    shutil.copytree(run, started)
+    (started / "report.json").unlink()
+    for path in started.rglob("settings.json"):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        record["settings"]["spec"].pop("columns", None)
+        path.write_text(json.dumps(record), encoding="utf-8")
+    bertsmith.finetune(base, "classification", started, **TRAINING, resume=True)
+    assert (read_metadata(started / "model").spec or {})["columns"] == COLUMNS
+    assert (started / "report.json").is_file()
+
+
+def test_columns_of_a_damaged_model_are_refused_by_an_audit(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run / "model", tmp_path / "model")
+    path = tmp_path / "model" / "bertsmith.json"
+    values = json.loads(path.read_text(encoding="utf-8"))
+    values["spec"]["columns"] = None
+    path.write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"columns in .* must be a map from a text to a text, not None"):
+        bertsmith.audit_labels(rows_of(40, 0), tmp_path / "out", model=tmp_path / "model", device="cpu")
+
+
 @pytest.mark.parametrize(
     ("header", "trained", "named", "text", "pair", "label"),
     [
@@ -116,6 +150,9 @@ def test_only_named_columns_are_stored(base: str, run: Path, tmp_path: Path) -> 
         ("a,b", {"text_column": "a", "pair_column": "b"}, {"text_column": "b"}, "b", None, None),
         ("a,b,c", {"text_column": "a", "label_column": "b,c"}, {}, "a", None, "b,c"),
         ("a,b", {"text_column": "a", "label_column": "b,c"}, {}, "a", None, None),
+        ("The-Text,B,c", {"text_column": "the text", "label_column": "b, C"}, {}, "The-Text", None, "B,c"),
+        ("a,A,text", {"text_column": "A"}, {}, "A", None, None),
+        ("Ab,AB,text", {"text_column": "ab"}, {}, None, None, None),
     ],
 )
 def test_columns_are_used_where_all_are_there_and_none_is_named(

@@ -193,11 +193,13 @@ def audit_labels(request: AuditRequest) -> Audit:
 
 def _with_columns(request: AuditRequest, folder: ModelFolder | None) -> AuditRequest:
     """The request with the columns of the training of its model, or of its run, where the table has them."""
-    metadata = [] if folder is None else [folder.metadata]
-    metadata += [] if request.run is None else [read_metadata(folder_of_model(request.run))]
-    for each in metadata:
-        named = request.part(ColumnSettings)
-        columns = columns_for((each.spec or {}).get("columns", {}), local_path(request.table), named)
+    specs = {} if folder is None else {str(folder.path): folder.metadata.spec}
+    if request.run is not None:
+        path = folder_of_model(request.run)
+        specs[str(path)] = read_metadata(path).spec
+    for where, values in specs.items():
+        named, trained = request.part(ColumnSettings), TaskSpec.from_dict(values, where).columns if values else {}
+        columns = columns_for(trained, local_path(request.table), named)
         chosen = {name: value for name, value in named_columns(columns).items() if value != getattr(named, name)}
         request = request.replaced(**chosen) if chosen else request
     return request

@@ -295,10 +295,10 @@ class FinetuningJob:
         return None
 
     def record(self) -> dict[str, Any]:
-        """The job's entries in settings.json."""
+        """The job's entries in settings.json, without the columns of tables: what was read of them has a digest."""
         return {
             "task": "finetuning",
-            "spec": self.task.spec.to_dict(),
+            "spec": dataclasses.replace(self.task.spec, columns={}).to_dict(),
             "run": to_dict(self.settings),
             "train": to_dict(self.training),
             "runtime": {"device": self.runtime.device.split(":")[0], "precision": self.runtime.precision},

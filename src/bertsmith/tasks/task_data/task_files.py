@@ -16,6 +16,7 @@ from bertsmith.base.core.settings import require, require_other
 from bertsmith.base.core.tables import table_name
 from bertsmith.base.storage.files import digest_file
 from bertsmith.models.heads.head_spec import RERANKING
+from bertsmith.tasks.datasets.cells import plain_name
 from bertsmith.tasks.datasets.drawn_replies import FEWEST, with_drawn
 from bertsmith.tasks.datasets.examples import (
     ENTITIES_BY_NAME,
@@ -185,6 +186,8 @@ def columns_for(
 ) -> ColumnSettings:
     """The columns to read of a file for a model: where none is named, those named in training, if the table has them.
 
+    Capital letters, and hyphens or spaces in place of underscores, make no difference if one column alone has the name.
+
     Args:
         trained: `TaskSpec.columns` of the model.
         columns: those that are named; the column of the label is chosen apart from those of the texts.
@@ -202,12 +205,23 @@ def columns_for(
         return columns  # the reader of the task says what is wrong
     chosen: dict[str, Any] = {}
     for options in wanted:
-        if all(name in names or {*map(str.strip, name.split(","))} <= {*names} for name in options.values()):
-            chosen |= options
+        there = {option: _column_in(names, name) for option, name in options.items()}
+        chosen |= there if all(there.values()) else {}
     if chosen:
         shown = " ".join(f"--{option.replace('_', '-')} {shlex.quote(name)}" for option, name in chosen.items())
         tell(f"{quoted(path)}: read with {shown}, as in training")
     return dataclasses.replace(columns, **chosen)
+
+
+def _column_in(names: Sequence[str], wanted: str) -> str:
+    """The column of a table with that name, or the columns that it names, separated by commas; "" if one is missing."""
+    if wanted in names:
+        return wanted
+    alike = [name for name in names if plain_name(name) == plain_name(wanted)]
+    if len(alike) == 1:
+        return alike[0]
+    parts = [_column_in(names, part.strip()) for part in wanted.split(",")] if "," in wanted else []
+    return ",".join(parts) if all(parts) else ""
 
 
 def _require_mappable(name: str) -> None:
