@@ -63,10 +63,10 @@ class Arm(Pretraining):
         shape = {"size": bench.budget.size} if self.shape is None else {"config": str(self._config_file(bench))}
         options = {
             **shape,
+            "tokens_per_step": TOKENS_PER_STEP,
             **dict(self.changes),
             "objective": self.objective or "mlm",
             "tokens": int(bench.budget.tokens * self.share),
-            "tokens_per_step": TOKENS_PER_STEP,
             "max_length": LENGTH,
             "evaluation_rows": EVALUATION_ROWS,
             "device": bench.device,
