@@ -1,5 +1,6 @@
 """The audit of a table: planted errors are listed with the label they should have; the rest of the table is kept."""
 
+import codecs
 import csv
 import json
 from pathlib import Path
@@ -13,6 +14,7 @@ import scipy.sparse as sp
 import bertsmith
 from bertsmith.base.core.errors import ConfigError, InputError, RunError
 from bertsmith.base.core.randomness import generator
+from bertsmith.base.storage.files import digest_file
 from bertsmith.recipes.audit.issues import OUTLIER, Audited, issues_of
 from bertsmith.recipes.audit.learning_curve import learning_curve
 from bertsmith.recipes.audit.next_rows import most_informative
@@ -130,6 +132,31 @@ def test_a_model_predicts_next_to_the_bag_of_words(tmp_path: Path) -> None:
     assert list(report["accuracy"]) == ["bag of words", "linear model on frozen vectors"]
     with pytest.raises(RunError, match="a new folder"):
         bertsmith.audit_labels(rows_of_table(), tmp_path / "out")
+
+
+def test_a_model_that_was_trained_on_the_table_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = write_base_model(tmp_path / "base")
+    table = file_with(tmp_path / "rows.jsonl", "".join(json.dumps(row) + "\n" for row in rows_of_table()))
+    bertsmith.audit_labels(table, tmp_path / "before", model=base, folds=2, device="cpu")
+    assert "training file" not in capsys.readouterr().err
+    metadata = Path(base) / "bertsmith.json"
+    values = json.loads(metadata.read_text(encoding="utf-8"))
+    metadata.write_text(json.dumps(values | {"trained_on": {"train": digest_file(table)}}), encoding="utf-8")
+    bertsmith.audit_labels(table, tmp_path / "after", model=base, folds=2, device="cpu")
+    assert "is the training file of this model: its vectors may know these labels" in capsys.readouterr().err
+
+
+def test_the_tables_of_an_audit_begin_with_the_byte_order_mark_of_the_audited_one(tmp_path: Path) -> None:
+    rows = "".join(f"{row['text']} caf\u00e9,{row['label']}\r\n" for row in rows_of_table())
+    for name, encoding in (("plain", "utf-8"), ("marked", "utf-8-sig"), ("wide", "utf-16")):
+        table = tmp_path / f"{name}.csv"
+        table.write_bytes(f"text,label\r\n{rows}".encode(encoding))
+        folder = bertsmith.audit_labels(table, tmp_path / name, folds=2).folder
+        for written in ("issues.csv", "corrected.csv"):
+            has_mark = (folder / written).read_bytes().startswith(codecs.BOM_UTF8)
+            assert has_mark == (encoding != "utf-8"), (name, written)
+    fixed = bertsmith.audit_labels(tmp_path / "marked.csv", tmp_path / "fixed", fix=tmp_path / "marked" / "issues.csv")
+    assert (fixed.folder / "corrected.csv").read_text(encoding="utf-8-sig").startswith("text,label,label_before\n")
 
 
 def test_a_run_with_folds_predicts_too(tmp_path: Path) -> None:

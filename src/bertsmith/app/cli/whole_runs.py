@@ -152,7 +152,8 @@ def audit(request: "AuditRequest", json: JsonOption = False) -> None:
     if request.fix is None:
         if "corrected" not in result.report and (result.folder / "corrected.csv").is_file():
             say(f"the table with the suggested labels: {result.folder / 'corrected.csv'}")
-        say(f"rows to look at: {result.folder / 'issues.csv'}", f"report: {result.folder / 'report.html'}")
+        rows = result.folder / "issues.csv" if result.issues else "none"
+        say(f"rows to look at: {rows}", f"report: {result.folder / 'report.html'}")
 
 
 def upgrade(request: "UpgradeRequest", json: JsonOption = False) -> None:

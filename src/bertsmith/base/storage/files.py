@@ -186,11 +186,15 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode("utf-8"))
 
 
-def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> None:
-    """Writes rows of cells, the header first, as CSV, atomically."""
+def write_csv(path: Path, rows: Iterable[Sequence[Any]], *, mark: bool = False) -> None:
+    """Writes rows of cells, the header first, as CSV, atomically.
+
+    Args:
+        mark: begin with a byte order mark, without which some spreadsheets read UTF-8 as another encoding.
+    """
     stream = io.StringIO(newline="")
     csv.writer(stream, lineterminator="\n").writerows(rows)
-    write_text(path, stream.getvalue())
+    write_text(path, ("\ufeff" if mark else "") + stream.getvalue())
 
 
 def write_json(path: Path, value: Any) -> None:

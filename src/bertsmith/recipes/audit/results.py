@@ -1,5 +1,6 @@
 """The files of an audit: the rows to look at, the corrected table, the page."""
 
+import codecs
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,17 +24,19 @@ COLUMNS = (
 _FEW_RIGHT = 0.6  # accuracy below which most disagreements are errors of a model, unless a fifth of the labels is wrong
 _SHOWN = 200  # issues on the page
 _LONGEST_TEXT = 300  # characters of a text on the page
+_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # that of UTF-32 begins with that of UTF-16
 
 
-def write_issues(folder: Path, issues: Sequence[Mapping[str, Any]]) -> None:
-    """Writes the rows to look at as a table."""
-    write_csv(folder / ISSUES_FILE, [COLUMNS, *([issue.get(name, "") for name in COLUMNS] for issue in issues)])
+def write_issues(folder: Path, table: Path, issues: Sequence[Mapping[str, Any]]) -> None:
+    """Writes the rows to look at as a table, with a byte order mark if the audited table has one."""
+    rows = [COLUMNS, *([issue.get(name, "") for name in COLUMNS] for issue in issues)]
+    write_csv(folder / ISSUES_FILE, rows, mark=_has_mark(table))
 
 
 def write_corrected(folder: Path, table: Path, columns: ColumnSettings, suggested: Mapping[str, str]) -> None:
     """Writes the table as CSV with the suggested labels; the last column has the labels that they replace.
 
-    A label that was replaced by an earlier audit as well is the first one there.
+    A label that was replaced by an earlier audit as well is the first one there. A byte order mark is kept.
 
     Args:
         suggested: by the location of a row.
@@ -51,7 +54,13 @@ def write_corrected(folder: Path, table: Path, columns: ColumnSettings, suggeste
         if changed is not None:
             cells |= {label: changed, BEFORE: cells[BEFORE] or cells[label]}
         lines.append(list(cells.values()))
-    write_csv(folder / CORRECTED_FILE, [[*names, BEFORE], *lines])
+    write_csv(folder / CORRECTED_FILE, [[*names, BEFORE], *lines], mark=_has_mark(table))
+
+
+def _has_mark(table: Path) -> bool:
+    """Whether a table begins with a byte order mark, as those of spreadsheets do."""
+    with table.open("rb") as file:
+        return file.read(4).startswith(_MARKS)
 
 
 def require_names(table: Path, columns: ColumnSettings, labels: Mapping[str, Sequence[str]]) -> None:

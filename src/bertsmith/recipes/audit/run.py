@@ -79,6 +79,7 @@ from bertsmith.tasks.metrics.label_errors import (
 from bertsmith.tasks.specs.classification import label_matrix
 from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.specs.task import BAG, ENTITIES, VECTORS, TaskSpec
+from bertsmith.tasks.task_data.labelled_examples import warn_of_training_file
 from bertsmith.tasks.task_data.row_columns import groups_of
 from bertsmith.tasks.task_data.split import TaskData, fold_numbers, inputs_of
 from bertsmith.tasks.task_data.task_files import columns_for, named_columns, read_task
@@ -177,6 +178,11 @@ def audit_labels(request: AuditRequest) -> Audit:
     require_unused(Path(request.out), "name another folder")  # an audit is not resumed
     with Run.open(request.out, device=request.device) as run:
         folder = None if request.model is None else load_any(request.model)
+        if folder is not None:
+            warn_of_training_file(
+                folder.metadata, local_path(request.table), "its vectors may know these labels, wrong ones too; give "
+                "the model that it was fine-tuned from",
+            )  # fmt: skip
         request = _with_columns(request, folder)
         spec, data, groups = _read(request, folder)
         if request.fix is not None:
@@ -390,7 +396,7 @@ def _start(run: Run, request: AuditRequest, spec: TaskSpec, data: TaskData) -> N
 def _written(run: Run, request: AuditRequest, report: Mapping[str, Any], issues: Sequence[Mapping[str, Any]]) -> Audit:
     """The results, whose table, report and page are written."""
     report = {**report, "folds": request.folds, "run": request.run is not None}
-    write_issues(run.path, issues)
+    write_issues(run.path, local_path(request.table), issues)
     write_json(run.path / "audit.json", report)
     write_page(run.path, report, issues)
     return Audit(report=report, issues=issues, folder=run.path)

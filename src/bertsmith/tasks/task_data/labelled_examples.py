@@ -59,10 +59,13 @@ def labelled_of(
     return Labelled(name, spec, example_file.examples)
 
 
-def warn_of_training_file(metadata: ModelMetadata, data: Path) -> None:
-    """Warns if the examples are in the training file of the model, byte by byte."""
+def warn_of_training_file(
+    metadata: ModelMetadata, data: Path, effect: str = "scores on examples that it has seen say little about others"
+) -> None:
+    """Warns if the examples are in the training file of the model, byte by byte.
+
+    Args:
+        effect: what is wrong with that.
+    """
     if data.is_file() and digest_file(data) == metadata.trained_on.get("train"):
-        warn(
-            f"{quoted(data)} is the training file of this model: scores on examples that it has seen say little about "
-            "others"
-        )
+        warn(f"{quoted(data)} is the training file of this model: {effect}")
