@@ -313,6 +313,7 @@ def main() -> None:
         return
     if sys.argv[1:2] == ["--files"] and len(sys.argv) == 3:
         write_files(Path(sys.argv[2]))
+        print(f"files to try the commands of the pages with: {sys.argv[2]}")
         return
     named = [Path(name).resolve() for name in sys.argv[1:]]
     pages = named or [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

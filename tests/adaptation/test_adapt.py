@@ -20,6 +20,7 @@ from adaptation.domain_samples import (
 )
 from bertsmith import adapt, load
 from bertsmith.base.core.errors import BertsmithError, ConfigError, InputError, RunError, VocabularyError
+from bertsmith.base.core.progress import amount
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.sentence_transformers import write_recipe
@@ -190,7 +191,8 @@ def test_the_forecast_trains_nothing_and_says_how_long_it_takes(base: Path, doma
     assert result.tokens_per_second > 0
     assert weights(base) == before
     assert any("minutes would read the text" in line for line in result.advice()) == (result.passes > 100)
-    assert "2 minutes read it" in result.lines()[2]
+    assert f"2 minutes read it {amount(result.passes)} times" in result.lines()[2]
+    assert "vocabulary: keep, the pre-training of the model continues with its own" in result.lines()
     assert result.to_dict()["passes"] == round(result.passes, 2)
 
 
@@ -207,14 +209,14 @@ def test_without_a_way_a_new_model_is_trained_if_the_old_one_has_read_little(
     with monkeypatch.context() as patched:
         patched.setattr(preparation, "ENOUGH_WORDS", 2_000)
         lines = forecast_adaptation(base, [domain], steps=3, max_length=32, device="cpu").lines()
-        assert "gain: not measured for about that much text" in lines  # that of a new model
+        assert "gain: not measured with about that much text" in lines  # that of a new model
         (choice,) = [line for line in lines if line.startswith("choice: ")]
         assert "the model has read only 70 tokens" in choice
         assert "`bertsmith adapt MODEL TEXT --vocabulary keep --out RUN`" in choice
         result = adapt(base, [domain], tmp_path / "new", general=[general], **ONCE)
         assert result.report["settings"]["adaptation"]["vocabulary"] == "new"
         assert result.report["shared_pieces"] < 1
-        assert result.report["forecast"]["gain"] == "not measured for about that much text"
+        assert result.report["forecast"]["gain"] == "not measured with about that much text"
         assert load_any(result.model).metadata.tokens == load_any(result.model).metadata.all_tokens
     before = weights(result.model)
     # The choice is that of the start of the run, whatever would be chosen now.

@@ -95,7 +95,7 @@ class Drift:
                 low, high = test["interval"]
                 verdict = "the later texts differ from the training texts" if test["differ"] else "no difference"
                 lines.append(
-                    f"{verdict}{'' if test['differ'] else ' beyond noise'} by the mean of their {kind}, p "
+                    f"{verdict}{'' if test['differ'] else ' beyond noise'} by the mean of the {kind}, p "
                     f"{shown_p(test['p_value'])}: area under the ROC curve {test['area']:.3f} (95% interval {low:.3f} "
                     f"to {high:.3f}; 0.5 is chance)"
                 )

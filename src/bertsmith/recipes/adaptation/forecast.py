@@ -21,7 +21,7 @@ from bertsmith.base.machine.runtime import Runtime
 from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.batch import Batch, Read
 from bertsmith.recipes.adaptation.domain_text import DomainText
-from bertsmith.recipes.adaptation.settings import ENOUGH_WORDS, FEW_TOKENS, GRAFT, NEW, AdaptationSettings
+from bertsmith.recipes.adaptation.settings import ENOUGH_WORDS, FEW_TOKENS, GRAFT, KEEP, NEW, AdaptationSettings
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.tokenizers.vocabulary import CONTINUATION
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
@@ -36,6 +36,11 @@ UNKNOWN_SHARE = 0.01  # of the words, above which the vocabulary does not fit
 NAMED_CHARACTERS = 10  # in the advice
 WHOLE_SHARE = 0.5  # of the words, below which the text is probably in another language
 MOST_PASSES = 100  # over the text of a task in Gururangan et al. (2020), "Don't stop pretraining", section 4
+_WAYS = {
+    KEEP: "the pre-training of the model continues with its own",
+    GRAFT: "that of the model with words of the text added",
+    NEW: "a new model of the same shape is trained with one of the text",
+}
 _ROWS, _TIMED = 8, 3
 
 
@@ -86,7 +91,7 @@ class Forecast:
     def lines(self) -> list[str]:
         """The text, the vocabulary and the time, one line each, and advice where something is wrong."""
         passes = "" if self.passes is None else f"; {self.settings.budget['minutes']:g} minutes read it "
-        passes += "" if self.passes is None else f"{self.passes:.2g} times"
+        passes += "" if self.passes is None else f"{amount(self.passes)} times"
         added = f" (with {counted(self.added, 'added word')})" if self.settings.vocabulary == GRAFT else ""
         return [
             f"text: {counted(self.documents, 'document')}, {amount(self.words)} words",
@@ -105,12 +110,14 @@ class Forecast:
         return [line for is_wrong, line in self._checks() if is_wrong]
 
     def _choice(self) -> Iterator[str]:
-        """The line that says why a new model is trained although none was requested."""
+        """The line on the way that is taken, with the reason if a new model is trained although none was requested."""
         if self.is_chosen and self.settings.vocabulary == NEW:
             yield (
                 f"choice: a new model of the domain, because the model has read only {amount(self.tokens_read or 0)} "
                 "tokens; to continue its pre-training instead: `bertsmith adapt MODEL TEXT --vocabulary keep --out RUN`"
             )
+        else:
+            yield f"vocabulary: {self.settings.vocabulary}, {_WAYS[self.settings.vocabulary]}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -105,7 +105,7 @@ def expected_gain(arm: str, words: int, gains: Sequence[Gain] | None = None) -> 
         if gain.arm == arm and 1 / _FACTOR <= words / gain.words <= _FACTOR
     ]
     if not near:
-        return "not measured for about that much text"
+        return "not measured with about that much text"
     nearest = min(near, key=lambda gain: max(words / gain.words, gain.words / words))
     lines = {gain.labels: gain.line() for gain in near if gain.megabytes == nearest.megabytes}
     both = "; ".join(lines.get(labels, f"with {labels:,} labels: not measured") for labels in LABELS)
