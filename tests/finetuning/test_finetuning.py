@@ -470,7 +470,7 @@ def test_the_best_score_comes_with_its_interval() -> None:
     shared = {"intervals": {}, "seconds": 1.0, "train_examples": 9}
     scores = {"bag of words": 0.75, "a linear model": 0.85, "a guess": 0.5}
     report["baselines"] = [{"name": name, "scores": {"accuracy": score}, **shared} for name, score in scores.items()]
-    tie = "a tie within the interval of seed-2: seed-1 (0.6000), bag of words (0.7500); more dev examples would tell "
+    tie = "tied with seed-2, within its interval: seed-1 (0.6000), bag of words (0.7500); more dev examples would tell "
     assert summary_lines(report)[-1] == tie + "them apart"
 
 

@@ -595,7 +595,9 @@ def test_the_cost_of_pretraining_is_next_to_that_of_fine_tuning(tmp_path: Path) 
         "| | steps | tokens |\n|---|---|---|\n| pre-training | 1,200 | 98,304 |\n| fine-tuning, 2 trainings | 4 | "
         in card
     )
-    assert f"read {sum(tokens) / 98_304:.3g} times as many tokens" in card
+    assert f"Pre-training read {98_304 / sum(tokens):,.0f} times as many tokens as fine-tuning." in card
+    record = json.loads((tmp_path / "run" / "model" / "bertsmith.json").read_text(encoding="utf-8"))
+    assert f"- texts: {record['training']['texts']['tokens']:.1f} tokens on average, 0.0% of the pieces unk" in card
     assert card.count("98,304") == 1, "once, in the table"
 
     _, again, *_ = tuned(tmp_path / "run", "tags", "second")

@@ -87,6 +87,7 @@ _TWO_TEXTS = (
 _UNKNOWN = "## What this card does not know"
 _CODE = re.compile(r"[a-z]{2,3}")  # of a language, as the hub writes it
 _MOST_SOURCES = 20
+_TEXTS = {"tokens": "{:,.1f} tokens on average", "unknown": "{:.1%} of the pieces unknown", "cut": "{:.1%} truncated"}
 _SHOWN_ELSEWHERE = ("collapsed", "trainings", "total_steps", "total_tokens")  # under scores and costs
 _LICENCE = "license:"
 _WRITTEN = ("library_name", "pipeline_tag", "tags")  # keys of the header that depend on the format and the task
@@ -374,7 +375,9 @@ def _scores(metadata: ModelMetadata) -> Iterator[str]:
 
 def _training(metadata: ModelMetadata) -> Iterator[str]:
     shown = {name: value for name, value in metadata.training.items() if name not in _SHOWN_ELSEWHERE}
-    known = [f"- {name.replace('_', ' ')}: {_plain(value)}" for name, value in shown.items()]
+    known = [
+        f"- {name.replace('_', ' ')}: {(_texts if name == 'texts' else _plain)(value)}" for name, value in shown.items()
+    ]
     if metadata.spec is None:  # those of a fine-tuned model are in the table of costs
         pretraining = (("steps", metadata.steps), ("tokens", metadata.tokens))
         known += [f"- {name}: {count:,}" for name, count in pretraining if isinstance(count, int)]
@@ -402,7 +405,10 @@ def _cost(metadata: ModelMetadata) -> Iterator[str]:
     text = "## Cost\n\n| | steps | tokens |\n|---|---|---|\n"
     text += f"| pre-training | {counts[0]} | {counts[1]} |\n| {stage} | {steps:,} | {tokens:,} |"
     if isinstance(metadata.tokens, int) and metadata.tokens:
-        text += f"\n\nFine-tuning read {tokens / metadata.tokens:.3g} times as many tokens as pre-training."
+        more, fewer = ("Fine-tuning", "pre-training") if tokens > metadata.tokens else ("Pre-training", "fine-tuning")
+        ratio = max(tokens, metadata.tokens) / max(min(tokens, metadata.tokens), 1)
+        times = f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.3g}"
+        text += f"\n\n{more} read {times} times as many tokens as {fewer}."
     yield text
 
 
@@ -549,6 +555,13 @@ def _other_library(
         yield "What bertsmith predicts depends on thresholds in `bertsmith.json`; probabilities are the same."
     if spec.get("parents"):
         yield "bertsmith predicts a label only together with its parents."
+
+
+def _texts(value: object) -> str:
+    """The mean tokens of the training texts, and the shares of unknown pieces and of truncated texts."""
+    if not isinstance(value, Mapping) or not all(isinstance(value.get(name), int | float) for name in _TEXTS):
+        return _plain(value)
+    return ", ".join(text.format(value[name]) for name, text in _TEXTS.items())
 
 
 def _plain(value: object) -> str:

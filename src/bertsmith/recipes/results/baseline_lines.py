@@ -145,7 +145,7 @@ def _tie(report: Mapping[str, Any]) -> list[str]:
     named = ", ".join(f"{name} ({score:.4f})" for name, score in tied.items())
     # With few dev examples, the line on the scores has said so.
     more = "; more dev examples would tell them apart" if report.get("dev_examples", FEW_DEV) >= FEW_DEV else ""
-    return [f"a tie within the interval of {kept_name(report)}: {named}{more}"]
+    return [f"tied with {kept_name(report)}, within its interval: {named}{more}"]
 
 
 def _tied(report: Mapping[str, Any]) -> Mapping[str, float]:
