@@ -130,7 +130,7 @@ def with_table(page: str, gains: Sequence[Gain]) -> str:
         scores = f"{100 * gain.before:.1f} | {100 * gain.bag:.1f}"
         lines.append(f"| {arm} | {text} | {gain.labels:,} | {scores} | {gain.shown} | {gain.advice} |")
     if not gains:
-        lines = ["Nothing is measured yet: the benchmark is written, its cells are still to be run."]
+        lines = ["Nothing is measured yet."]
     return BLOCK.sub(lambda _: "\n".join([MARK, "", *lines, "", END]), page)
 
 

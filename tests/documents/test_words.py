@@ -1,5 +1,6 @@
 """Counting the words of files: each file for itself and all together, each distinct word once."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -37,14 +38,14 @@ def test_the_counts_of_files_are_those_of_their_texts_and_add_up(tmp_path: Path)
 
 
 def test_rare_words_that_are_dropped_are_said_and_are_in_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(words, "MOST_WORDS", 4)
     counts = count_files(files(tmp_path), TextRules())
     assert counts.total["dog"] == 4
     assert set(counts.files) > {words.FURTHER_FILES}
     assert all(set(of_file) <= set(counts.total) for of_file in counts.files.values())
-    assert [note for note in counts.notes if "rare words that were dropped" in note] != []
+    assert re.search(r"warning: .*; rare ones were dropped, \d+\.\d\d% of all words", capsys.readouterr().err)
 
 
 def test_a_word_of_several_files_is_split_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,7 +143,12 @@ def torch_uses_avx512() -> bool:
 @functools.cache
 def mkl_has_avx512() -> bool:
     """Whether this is an Intel processor with AVX-512, for which MKL has kernels of its own, and it may use them."""
-    return "Intel" in processor_name() and for_mkl().has_avx512
+    return is_intel() and for_mkl().has_avx512
+
+
+def is_intel() -> bool:
+    """Whether this is a processor of Intel."""
+    return "Intel" in processor_name()
 
 
 @functools.cache

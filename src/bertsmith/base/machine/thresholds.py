@@ -7,7 +7,7 @@ in docs/decisions/0014-inference-engine.md, a graph and torch in docs/decisions/
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bertsmith.base.machine.processor import for_onednn, hardware, mkl_has_avx512, processor_name
+from bertsmith.base.machine.processor import for_onednn, hardware, is_intel, mkl_has_avx512
 
 _NEVER = 2**63  # tokens
 
@@ -47,7 +47,7 @@ INTEL_AVX512 = Thresholds(
 
 def attention_thresholds() -> Thresholds:
     """Those of attention on a processor with AVX-512, as PyTorch may use it."""
-    return INTEL_AVX512 if "Intel" in processor_name() else AVX512
+    return INTEL_AVX512 if is_intel() else AVX512
 
 
 def thresholds_here() -> Thresholds:

@@ -101,7 +101,7 @@ class Rows:
         """Refuses two rows with the same id."""
         hashes = self._ids["hash"]
         for position in np.flatnonzero(hashes[1:] == hashes[:-1]).tolist():
-            first, second = (self.table[ID][int(row)].as_py() for row in self._ids["row"][position : position + 2])
+            first, second = self._ids_of(self._ids["row"][position : position + 2])
             if first == second:
                 raise _twice(first)
 
@@ -109,10 +109,15 @@ class Rows:
         """The ids that another segment has, too."""
         shorter, longer = sorted((self._ids["hash"], other._ids["hash"]), key=len)
         common = np.unique(shorter[located(longer, shorter)[1]])
-        rows = self._ids["row"][np.searchsorted(self._ids["hash"], common)]
-        with refused_if_damaged(self._folder):
-            ids = [self.table[ID][int(row)].as_py() for row in rows]
+        with refused_if_damaged(self._folder):  # hashes that do not ascend lead past the last row
+            rows = self._ids["row"][np.searchsorted(self._ids["hash"], common)]
+        ids = self._ids_of(rows)
         return [ids[position] for position in other.find(ids)[0].tolist()]
+
+    def _ids_of(self, rows: npt.NDArray[np.uint32]) -> list[str]:
+        """The ids of some rows."""
+        with refused_if_damaged(self._folder):
+            return [self.table[ID][int(row)].as_py() for row in rows]
 
     def require_others(self, others: "Sequence[Rows]") -> None:
         """Refuses an id that one of the other segments has, too."""

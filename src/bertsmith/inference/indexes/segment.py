@@ -139,7 +139,8 @@ class Segment:
         """The rows that are not removed and meet all conditions, bool [n]; None if all do."""
         allowed = self.present
         for condition in where:
-            mask = condition.mask(self.rows.table)
+            with refused_if_damaged(self.folder):
+                mask = condition.mask(self.rows.table)
             allowed = mask if allowed is None else allowed & mask
         return allowed
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bertsmith.base.core.progress import Progress
+from bertsmith.base.core.progress import Progress, warn
 from bertsmith.text.documents.parsing import TextBlock, parse_lines
 from bertsmith.text.documents.readers import FileRead, ReadingSettings, ReadReport, read_blocks
 from bertsmith.text.documents.sources import total_bytes
@@ -13,7 +13,7 @@ from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.vocabularies.word_counts import WordCounter, WordCounts
 
 # Each file has a line of its own in the report, up to this many files or distinct words in memory. Of the words of
-# further files, at most as many are counted; a vocabulary is learned from far fewer.
+# further files, at most as many are kept at a time; a vocabulary is learned from far fewer.
 MOST_FILES = 100
 MOST_WORDS = 2_000_000
 FURTHER_FILES = "further files"
@@ -61,14 +61,14 @@ def count_files(paths: Sequence[Path], rules: TextRules, reading: ReadingSetting
                 by_file.add(item.name, counter.part())
     if by_file.is_full and len(further := counter.part()):
         by_file.files[FURTHER_FILES] = further
-    counts, notes = counter.counts, [*read.notes]
+    counts = counter.counts
     if counter.dropped:
         share = counter.dropped / (counter.dropped + counts.total)
-        notes.append(
-            f"rare words that were dropped, because no more than {MOST_WORDS:,} distinct ones are kept at a time: "
-            f"{share:.2%} of all words of the text"
+        warn(
+            f"the text has more than {MOST_WORDS:,} distinct words; rare ones were dropped, {share:.2%} of all words "
+            "of the text"
         )
-    return FileCounts(counts, by_file.files, notes)
+    return FileCounts(counts, by_file.files, read.notes)
 
 
 def by_lines(reading: ReadingSettings | None) -> ReadingSettings:

@@ -157,11 +157,11 @@ class WordCounter:
     """Counts the words of texts that are added one after the other.
 
     Texts are grouped into sources in the order in which they are added; calling `end_source` at the end of each file
-    makes the counts independent of the order of the files.
+    makes the counts independent of the order of the files, unless words are dropped.
 
     Args:
-        most_words: the most distinct words since the last call of `part`. When there are more, the rarer half of them
-            is dropped; one that occurs again counts from then on. None: no limit.
+        most_words: the most distinct words since the last call of `part`. When there are more, at least the rarer
+            half of them is dropped; one that occurs again counts from then on. None: no limit.
 
     Attributes:
         dropped: how often the words that were dropped had occurred.
