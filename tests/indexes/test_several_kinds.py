@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
@@ -17,6 +18,7 @@ from bertsmith.inference.indexes import parts, token_vectors
 from bertsmith.inference.indexes.index import Index, Manifest
 from bertsmith.inference.indexes.recipe import PassageTokens
 from bertsmith.inference.search.index import query_vectors
+from bertsmith.inference.search.postings import TextColumn
 from bertsmith.inference.search.request import DENSE, SPARSE, TOKENS
 from bertsmith.inference.search.token_search import query_tokens
 from bertsmith.inference.vectors.embedder import Embedder
@@ -218,6 +220,14 @@ def test_an_index_with_some_changed_bytes_answers_or_is_refused_in_a_line(whole:
         except BertsmithError:
             refusals += 1
     assert refusals > 5
+
+
+@pytest.mark.parametrize("borders", [[0, 1, 10**12, 3], [0, -5, 3, 3], [0, 5, 2, 3]])
+def test_a_text_with_a_damaged_border_is_refused(borders: list[int]) -> None:
+    buffers = [None, pa.py_buffer(np.array(borders, dtype=np.int64)), pa.py_buffer(b"abcde")]
+    texts = TextColumn(pa.chunked_array([pa.Array.from_buffers(pa.large_string(), 3, buffers)]))
+    with pytest.raises(InputError, match="whole texts in an index"):
+        list(texts)
 
 
 def test_what_does_not_fit_is_refused(whole: Path, models: Sequence[Path], tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from bertsmith.base.core.errors import InputError
 from bertsmith.base.storage.arrays import load_array
 from bertsmith.base.storage.files import atomic_file
 from bertsmith.inference.search.passages import Record
-from bertsmith.inference.search.postings import located
+from bertsmith.inference.search.postings import located, value_at
 from bertsmith.tasks.datasets.blocks import sized_blocks
 from bertsmith.tasks.datasets.values import brief
 
@@ -72,10 +72,14 @@ class Rows:
     def texts(self, start: int, stop: int) -> list[str]:
         """The texts of some rows."""
         with refused_if_damaged(self._folder):
-            return list(self.table[TEXT].slice(start, stop - start).to_pylist())
+            texts = self.table[TEXT].slice(start, stop - start)
+            texts.validate(full=True)
+            return list(texts.to_pylist())
 
     def records(self, rows: Ints) -> Iterator[Record]:
         """Some rows, int64 [n], as records."""
+        with refused_if_damaged(self._folder):
+            self.table.validate(full=True)
         for start in range(0, len(rows), _BATCH):
             with refused_if_damaged(self._folder):
                 batch = self.table.take(rows[start : start + _BATCH]).to_pylist()
@@ -92,7 +96,7 @@ class Rows:
                 (position, int(row))
                 for position in np.flatnonzero(ends > starts).tolist()
                 for row in self._ids["row"][starts[position] : ends[position]]
-                if self.table[ID][int(row)].as_py() == ids[position]
+                if value_at(self.table[ID], int(row)) == ids[position]
             ]
         positions, rows = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         return positions, rows
@@ -117,7 +121,7 @@ class Rows:
     def _ids_of(self, rows: npt.NDArray[np.uint32]) -> list[str]:
         """The ids of some rows."""
         with refused_if_damaged(self._folder):
-            return [self.table[ID][int(row)].as_py() for row in rows]
+            return [str(value_at(self.table[ID], int(row))) for row in rows]
 
     def require_others(self, others: "Sequence[Rows]") -> None:
         """Refuses an id that one of the other segments has, too."""

@@ -212,10 +212,11 @@ class TextColumn(Sequence[str]):
 def value_at(values: pa.ChunkedArray, number: int) -> str | None:
     """A value of a column of texts; an InputError if it is damaged."""
     try:
+        values.slice(number, 1).validate(full=True)  # a damaged offset would end the process
         value: str | None = values[number].as_py()
-    except UnicodeDecodeError as error:
+    except (UnicodeDecodeError, pa.ArrowInvalid) as error:
         raise InputError(
-            expected="texts in UTF-8 in an index", found=str(error), fix="build it again, or restore it"
+            expected="whole texts in an index", found=str(error), fix="build it again, or restore it"
         ) from None
     return value
 
