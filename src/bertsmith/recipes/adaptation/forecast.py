@@ -84,8 +84,8 @@ class Forecast:
         return None if minutes is None else 60 * minutes / self.pass_seconds
 
     @property
-    def gain(self) -> str:
-        """Whether an adaptation to that much text is worth it for a task of its domain, as far as it was measured."""
+    def gain(self) -> str | None:
+        """Whether an adaptation to that much text is worth it for a task of its domain; None if it was not measured."""
         return expected_gain(NEW_MODEL if self.settings.vocabulary == NEW else self.model, self.words)
 
     def lines(self) -> list[str]:
@@ -99,7 +99,7 @@ class Forecast:
             + ("" if self.after is self.before else f"; afterwards {_in_words(self.after)}{added}"),
             f"a pass over the text takes about {duration(self.pass_seconds)} on this machine "
             f"({amount(self.tokens_per_second)} tokens/s){passes}",
-            f"gain: {self.gain}",
+            *([f"gain: {self.gain}"] if self.gain else []),
             *self._choice(),
             *(f"note: {note}" for note in self.notes),
             *(f"advice: {line}" for line in self.advice()),

@@ -13,7 +13,7 @@ from pathlib import Path
 from bertsmith.base.core.progress import counted
 
 FILE = Path(str(resources.files("bertsmith.training.planning") / "gains.tsv"))
-NEW_MODEL = "new"
+NEW_MODEL = "new model"
 LABELS = (100, 1000)
 _FACTOR = 3.2  # between a text and the nearest one that was measured
 # What was compared with fine-tuning the first of each pair, and the advice where it was better.
@@ -87,26 +87,21 @@ def table_text(gains: Iterable[Gain]) -> str:
     return stream.getvalue()
 
 
-def expected_gain(arm: str, words: int, gains: Sequence[Gain] | None = None) -> str:
-    """Whether pre-training on text of that length is worth it, in a sentence.
-
-    >>> expected_gain("another model", 10**6)
-    'not measured for this model; only for the starter and MiniLM'
+def expected_gain(arm: str, words: int, gains: Sequence[Gain] | None = None) -> str | None:
+    """Whether pre-training on text of that length is worth it, in a sentence; None where nothing near was measured.
 
     Args:
         arm: the name of the model to adapt, or `NEW_MODEL`.
         gains: all that are known; by default those of the package.
     """
-    if arm not in _WAYS:
-        return "not measured for this model; only for the starter and MiniLM"
     near = [
         gain
         for gain in (read_gains() if gains is None else gains)
-        if gain.arm == arm and 1 / _FACTOR <= words / gain.words <= _FACTOR
+        if gain.arm == arm and gain.labels in LABELS and 1 / _FACTOR <= words / gain.words <= _FACTOR
     ]
     if not near:
-        return "not measured with about that much text"
+        return None
     nearest = min(near, key=lambda gain: max(words / gain.words, gain.words / words))
     lines = {gain.labels: gain.line() for gain in near if gain.megabytes == nearest.megabytes}
-    both = "; ".join(lines.get(labels, f"with {labels:,} labels: not measured") for labels in LABELS)
-    return f"{both}. Points of accuracy with 95% intervals, measured with {nearest.megabytes:g} MB of text"
+    advice = "; ".join(lines[labels] for labels in LABELS if labels in lines)
+    return f"{advice}. Points of accuracy with 95% intervals, measured with {nearest.megabytes:g} MB of text"

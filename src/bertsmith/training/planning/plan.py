@@ -35,7 +35,7 @@ class RunPlan:
         available: bytes of memory for one process; 0 if unknown.
         work: the products of a step, by part; nothing if the architecture is not counted.
         seconds: by part of the run: steps, exchange, evaluations, checkpoints.
-        gain: whether pre-training on that much text is worth it for tasks of its domain, as far as it was measured.
+        gain: whether pre-training on that much text is worth it for tasks of its domain; None if it was not measured.
     """
 
     parameters: int
@@ -52,7 +52,7 @@ class RunPlan:
     work: Work
     seconds: dict[str, float]
     notes: tuple[str, ...]
-    gain: str
+    gain: str | None
     settings: PlanSettings
 
     __repr__ = short_repr
@@ -92,7 +92,7 @@ class RunPlan:
             f"{counted(ranks, 'process', 'processes')}" + ("" if self.price is None else f", price {self.price:,.2f}"),
             f"ends: {ending(seconds)}, if it starts now",
             f"time goes to: {shares(self.seconds)}",
-            f"gain: {self.gain}",
+            *([f"gain: {self.gain}"] if self.gain else []),
         ]
         if self.work.total:
             lines.append(f"work of a step: {self.work.total / 1e12:.3g} TFLOP, {shares(vars(self.work))}")
