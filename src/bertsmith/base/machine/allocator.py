@@ -44,7 +44,7 @@ def return_freed_memory() -> None:
         trim(0)
 
 
-def _c_library() -> ctypes.CDLL | None:
+def _c_library() -> "ctypes.CDLL | None":
     """The C library of the process; None on Windows, which has no name for the process itself."""
     return ctypes.CDLL(None) if os.name == "posix" else None
 

@@ -242,7 +242,9 @@ def normalized_with_origins(text: str, rules: TextRules) -> Normalized:
             characters, origins = [part.text for part in placed], [part.start for part in placed]
             ends = [part.end for part in placed]
         else:
-            pairs = [pair for pair in pairs if not known.is_accent(pair[0])]
+            # Marks that NFD moved are counted where they are now, as `tokenizers` does.
+            in_order = zip((part for part, _ in pairs), sorted(origin for _, origin in pairs), strict=True)
+            pairs = [pair for pair in in_order if not known.is_accent(pair[0])]
             characters, origins = [part for part, _ in pairs], [origin for _, origin in pairs]
             ends = [origin + 1 for origin in origins]
     return Normalized("".join(characters), origins, ends)
