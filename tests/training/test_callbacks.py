@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+import time
 from pathlib import Path
 from typing import ClassVar
 from unittest import mock
@@ -317,6 +318,10 @@ def test_the_offline_files_of_wandb_have_every_number_once_and_one_run(plain, tm
     files = sorted((tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb"))
     assert len(files) == 2
     assert len({file.name for file in files}) == 1, "one id"
+    ends = time.monotonic() + 120
+    while not all(any(record.HasField("exit") for record in wandb_records(file)) for file in files):
+        assert time.monotonic() < ends  # the service of W&B writes on after `finish` has returned
+        time.sleep(0.01)
     tracked: dict[str, list[tuple[int, float]]] = {}
     for record in (record for file in files for record in wandb_records(file)):
         row = {item.key or "/".join(item.nested_key): float(item.value_json) for item in record.history.item}
@@ -336,6 +341,8 @@ def wandb_records(file: Path):
             position += left
             continue
         length, kind = int.from_bytes(content[position + 4 : position + 6], "little"), content[position + 6]
+        if position + 7 + length > len(content):
+            return  # it is still being written
         parts += content[position + 7 : position + 7 + length]
         position += 7 + length
         if kind in (1, 4):  # whole, or the last part
