@@ -234,15 +234,16 @@ def normalized_with_origins(text: str, rules: TextRules) -> Normalized:
         assert len(characters) == len(origins)
     ends = [origin + 1 for origin in origins]
     if rules.strips_accents:
+        # Marks that NFD moves have the offsets of where they are then, as `tokenizers` counts, so that offsets ascend.
         pairs = _decomposed(characters, origins, known)
         if rules.keep_letter_marks:
             # Ordered again: an accent that these tables do not know as a mark may have been between two others.
             without = _ordered([pair for pair in pairs if not is_accent(pair[0])], known)
             placed = composed([Placed(part, origin, origin + 1) for part, origin in without], known)
-            characters, origins = [part.text for part in placed], [part.start for part in placed]
-            ends = [part.end for part in placed]
+            characters = [part.text for part in placed]
+            spans = sorted(((part.start, part.end) for part in placed), key=lambda span: span[0])
+            origins, ends = [start for start, _ in spans], [end for _, end in spans]
         else:
-            # Marks that NFD moved are counted where they are now, as `tokenizers` does.
             in_order = zip((part for part, _ in pairs), sorted(origin for _, origin in pairs), strict=True)
             pairs = [pair for pair in in_order if not known.is_accent(pair[0])]
             characters, origins = [part for part, _ in pairs], [origin for _, origin in pairs]
