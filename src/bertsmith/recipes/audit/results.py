@@ -1,6 +1,5 @@
 """The files of an audit: the rows to look at, the corrected table, the page."""
 
-import codecs
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from bertsmith.tasks.datasets.tables import label_column_of, read_table, text_co
 from bertsmith.tasks.datasets.values import brief
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.specs.task import VECTORS
+from bertsmith.text.documents.encodings import has_mark
 
 ISSUES_FILE, CORRECTED_FILE, PAGE_FILE = "issues.csv", "corrected.csv", "report.html"
 BEFORE = "label_before"  # the column of the corrected table with the labels that were changed
@@ -24,7 +24,6 @@ COLUMNS = (
 _FEW_RIGHT = 0.6  # accuracy below which most disagreements are errors of a model, unless a fifth of the labels is wrong
 _SHOWN = 200  # issues on the page
 _LONGEST_TEXT = 300  # characters of a text on the page
-_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # that of UTF-32 begins with that of UTF-16
 
 
 def write_issues(folder: Path, table: Path, issues: Sequence[Mapping[str, Any]]) -> None:
@@ -60,7 +59,7 @@ def write_corrected(folder: Path, table: Path, columns: ColumnSettings, suggeste
 def _has_mark(table: Path) -> bool:
     """Whether a table begins with a byte order mark, as those of spreadsheets do."""
     with table.open("rb") as file:
-        return file.read(4).startswith(_MARKS)
+        return has_mark(file.read(4))
 
 
 def require_names(table: Path, columns: ColumnSettings, labels: Mapping[str, Sequence[str]]) -> None:

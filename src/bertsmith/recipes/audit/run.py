@@ -179,10 +179,8 @@ def audit_labels(request: AuditRequest) -> Audit:
     with Run.open(request.out, device=request.device) as run:
         folder = None if request.model is None else load_any(request.model)
         if folder is not None:
-            warn_of_training_file(
-                folder.metadata, local_path(request.table), "its vectors may know these labels, wrong ones too; give "
-                "the model that it was fine-tuned from",
-            )  # fmt: skip
+            effect = "its vectors may know these labels, wrong ones too; give the model that it was fine-tuned from"
+            warn_of_training_file(folder.metadata, local_path(request.table), effect)
         request = _with_columns(request, folder)
         spec, data, groups = _read(request, folder)
         if request.fix is not None:

@@ -78,6 +78,11 @@ def require_encoding(name: str) -> str:
     return actual
 
 
+def has_mark(head: bytes) -> bool:
+    """Whether a file that begins with `head` begins with a byte order mark."""
+    return head.startswith(tuple(_MARKS))
+
+
 def encoding_of(head: bytes, encoding: str = UTF_8) -> str:
     r"""The encoding of a file that begins with `head`: named by its byte order mark, or else by `encoding`.
 
