@@ -279,16 +279,21 @@ def test_two_writers_are_refused_and_the_search_goes_on(folder: Path) -> None:
     assert str(folder) in busy.error
 
 
-def test_an_index_is_searched_while_rows_are_added(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, may_end = threading.Event(), threading.Event()
-    write = parts.with_vectors
+def held(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> tuple[threading.Event, threading.Event]:
+    """A function of a module sets the first event, and then waits for the second one before it does its work."""
+    begun, may_end, function = threading.Event(), threading.Event(), getattr(module, name)
 
     def slow(*arguments: Any) -> Any:
         begun.set()
-        assert may_end.wait(120), "the search ends"
-        return write(*arguments)
+        assert may_end.wait(120), "the other requests are answered"
+        return function(*arguments)
 
-    monkeypatch.setattr(parts, "with_vectors", slow)
+    monkeypatch.setattr(module, name, slow)
+    return begun, may_end
+
+
+def test_an_index_is_searched_while_rows_are_added(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, may_end = held(monkeypatch, parts, "with_vectors")
 
     async def script(client: Client) -> list[Reply]:
         adding = asyncio.ensure_future(change(client, "/index/add", {"rows": [{"id": "new", "text": "anna"}]}))
@@ -349,25 +354,17 @@ def test_many_small_additions_are_compacted_while_requests_are_answered(
 def test_a_change_after_a_reload_waits_for_the_compaction_of_the_index_before_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, may_end = threading.Event(), threading.Event()
-    join = building._joined
-
-    def slow(*arguments: Any) -> Any:
-        begun.set()
-        assert may_end.wait(30), "a change has arrived"
-        return join(*arguments)
-
-    monkeypatch.setattr(building, "_joined", slow)
+    begun, may_end = held(monkeypatch, building, "_joined")
 
     def loaded(*_: Any) -> Any:
         return load_indexes([str(folder)], {}, is_changed=True, device="cpu")
 
     async def run() -> list[int]:
         app = create_app(loaded(), ServerSettings(), KEY, None, KEY, loaded)
-        async with asyncio.timeout(60), running(app) as client:
+        async with asyncio.timeout(240), running(app) as client:
             rows = [{"rows": [{"id": f"n{number}", "text": "anna", "year": 1}]} for number in range(8)]
             replies = [await change(client, "/index/add", body) for body in rows[:7]]
-            await asyncio.to_thread(begun.wait, 30)
+            await asyncio.to_thread(begun.wait, 120)
             replies.append(await change(client, "/reload", {}))
             adding = asyncio.ensure_future(change(client, "/index/add", rows[7]))
             await asyncio.sleep(0.1)
